@@ -1,4 +1,4 @@
-"""Rows that a rank holds: their numbers in a file, as bits; as their file has them, converted when they are read."""
+"""A rank holds rows as sets of row numbers, as rows of a file that are converted when they are read, or joined."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.lib.array_utils import byte_bounds
 
 from macmpi.parallel import tiles
 from macmpi.parallel.points import MOST_AT_HAND, PointPartition, Points
@@ -15,18 +16,21 @@ from macmpi.reductions import LazyRows, Rows
 from macmpi.typing import Array
 
 BYTES = 1 << 9
-"""Bytes of bits that are unpacked at a time."""
+"""This many bytes of bits are unpacked at a time."""
 
 
 class RowSet:
-    """Numbers of rows, ascending, kept as a bit for each row that there is: rows[a:b] are those from the a-th on."""
+    """Is an ascending list of row numbers, kept as one bit for each row of the file.
+
+    rows[a:b] are the a-th to the (b - 1)-th number of the list.
+    """
 
     def __init__(self, bits: Array) -> None:
         self.bits = bits
 
     @cached_property
     def _ends(self) -> Array:
-        """Counts the rows up to the end of each block of bits."""
+        """The number of listed rows up to the end of each block of bits."""
         starts = range(0, len(self.bits), BYTES)
         return np.cumsum([int(np.bitwise_count(self.bits[i : i + BYTES]).sum()) for i in starts])
 
@@ -44,10 +48,12 @@ class RowSet:
 
 
 class Converted(LazyRows):
-    """Rows that are kept, or lie in a file, as they are given, and become numbers when they are read.
+    """Holds rows as they are given, in memory or in a file, and converts them to numbers when they are read.
 
-    source: rows (N, D) of any type, read by runs or by number; convert: what some of them become, (n, H).  The run that
-    was read last is kept, for an autoencoder's inputs are its targets.
+    The run that was read last is kept, since an autoencoder's inputs are its targets.
+
+    source: rows (N, D) of any type, read by runs or by number.
+    convert: convert(rows) makes (n, H) numbers of some of them.
     """
 
     source: Any
@@ -70,14 +76,14 @@ class Converted(LazyRows):
         vars(self).update(source=source, convert=convert)
 
     def of(self, source: Any) -> Converted:
-        """Other rows, converted in the same way.  Collective: no."""
+        """Makes other rows that are converted in the same way.  Collective: no."""
         return Converted(source, self.convert, self.shape[1], self.dtype)
 
 
 def in_single(points: Points, rows: Rows, out: Array | None) -> Rows:
-    """Rows in single precision, made once; where they are converted when they are read, each time.
+    """Makes rows in single precision: once, or if they are converted when they are read, each time.
 
-    out: as of `Points.rows`.  Collective: yes.
+    out: as in `Points.rows`.  Collective: yes.
     """
     single = np.dtype(np.float32)
     if isinstance(rows, Converted):
@@ -86,16 +92,21 @@ def in_single(points: Points, rows: Rows, out: Array | None) -> Rows:
 
 
 def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, team: Team) -> Any:
-    """Joins the rows of several sets of points, one set after the other, and gives those that a rank holds by `to`.
+    """Joins the rows of several sets of points, one set after the other; returns those that this rank then holds.
 
-    Where no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.
-    Rows that are converted only when they are read are kept unconverted here, too.
+    If no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.  Rows that are converted
+    when they are read stay unconverted.
+
+    sets: partition and rows of each set.
+    to: the partition of the joined points.
     Collective: where no rank holds all rows.
     """
     first = sets[0][1]
     if isinstance(first, Converted):
         return first.of(appended([(points, rows.source) for points, rows in sets], to, team))
     held, rows, at = to.held(team.rank), sets[0][1], 0
+    if (whole := _whole([rows for _, rows in sets])) is not None and len(whole) == len(held):
+        return whole
     out = np.empty((len(held), *rows.shape[1:]), rows.dtype)
     for points, rows in sets:
         for run in tiles.cut(points.n, -(-points.n // MOST_AT_HAND)):
@@ -104,3 +115,13 @@ def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, tea
             out[a - held.start : max(b, a) - held.start] = found[a - at - run.start : max(b, a) - at - run.start]
         at += points.n
     return out
+
+
+def _whole(parts: Sequence[Any]) -> Array | None:
+    """Returns the array of which the parts are all rows, each part behind the one before; None if there is none."""
+    first, base = parts[0], getattr(parts[0], "base", None)
+    if not isinstance(base, np.ndarray) or (base.dtype, base.shape[1:]) != (first.dtype, first.shape[1:]):
+        return None
+    (begin, end), bounds = byte_bounds(base), [byte_bounds(A) for A in parts]
+    one_by_one = [begin, *(stop for _, stop in bounds)] == [*(start for start, _ in bounds), end]
+    return base if one_by_one and all(A.flags.c_contiguous for A in parts) else None

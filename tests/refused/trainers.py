@@ -19,7 +19,7 @@ COMBINATIONS = [
         "a `binary` or `argmax` layer that is not the only site, or behind other layers than radial basis functions, "
         'and `z_step.solver = "binary"` without one'
     ),
-    "`z_step.solver` other than auto and binary with either",
+    "`z_step.solver` other than auto and binary with such a layer",
     "a site before a `binary`, `argmax` or `quantise` layer",
     "an `argmax` layer whose units are no runs of two `words` or more",
     "`w_step.solver` other than auto with radial basis functions or codewords",

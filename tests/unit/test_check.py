@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from launch.here import run_here
-from refused.case import IMAGES, SKIPS
 from refused.words import WORDS
 
 from macmpi.config.whole import toml
@@ -58,10 +57,21 @@ def test_a_site_before_the_first_layer_of_radial_basis_functions(data: str, fold
     assert 'use model.sites = "none" at that layer' in outcome.err
 
 
-@pytest.mark.parametrize("net", [SKIPS, IMAGES], ids=["skips", "images"])
-def test_a_start_that_takes_long_is_tried_by_one_that_suits_the_net(net: dict[str, Any], folder: Path) -> None:
-    start = {"start.method": "elastic_embedding", "model.sites": ["none"] * (len(net["model.hidden"]) - 1) + ["after"]}
-    assert "iteration" in run_here("points.toml", "--check", *words({**net, **start}), cwd=folder, code=0).out
+@pytest.mark.parametrize(
+    "net",
+    [
+        'hidden = [2, 4]\nsites = ["after", "none"]\nskips = [[0, 2]]\njoining = "append"',
+        'hidden = [{ channels = 2, kernel = 1 }, 2]\nimage = [2, 2]\nsites = ["none", "after"]',
+        'hidden = [4, 2, 4]\nactivation = ["rbf", "linear", "rbf"]\nsites = ["none", "after", "none"]',
+    ],
+    ids=["skips", "convolutions", "rbf"],
+)
+def test_a_start_that_takes_long_is_replaced_whatever_the_layers_are(net: str, folder: Path) -> None:
+    """And the run itself begins with it."""
+    keys = f'data = "points.npz"\nmethod.name = "mac"\nstart.method = "elastic_embedding"\n[model]\n{net}\n'
+    (folder / "long.toml").write_text(f'{keys}loss = "squared"\n')
+    assert "measured here" in run_here("long.toml", "--check", cwd=folder, code=0).out
+    run_here("long.toml", "--iterations", 1, cwd=folder, code=0)
 
 
 @pytest.mark.parametrize("rows", [3, 4, 7])

@@ -111,13 +111,16 @@ def test_points_are_drawn_from_even_runs_and_are_all_where_there_are_few(count: 
 @pytest.mark.parametrize("place", [EVERYWHERE, SHARDED], ids=str)
 def test_sets_of_points_one_after_the_other(place: Placement, ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_points, "MOST_AT_HAND", 30)
-    A, B = (np.random.default_rng(n).normal(size=(n, 2)) for n in (151, 64))
+    whole = np.random.default_rng(7).normal(size=(215, 2))
 
     def work(team: Team) -> None:
         first, second, both = (partition_points(n, ranks, placement=place) for n in (151, 64, 215))
-        sets = [(p, C[p.held(team.rank).rows]) for p, C in ((first, A), (second, B))]
-        found = appended(sets, both, team)
-        assert_array_equal(found, np.concatenate([A, B])[both.held(team.rank).rows])
+        for A, B in ((whole[:151], whole[151:]), (whole[64:], whole[:64]), (whole[64:].copy(), whole[:64])):
+            sets = [(p, C[p.held(team.rank).rows]) for p, C in ((first, A), (second, B))]
+            found = appended(sets, both, team)
+            assert_array_equal(found, np.concatenate([A, B])[both.held(team.rank).rows])
+            all_here = len(both.held(team.rank)) == 215
+            assert (found is whole) == (all_here and A.base is not None and not np.any(A[0] - whole[0])), "no copy"
 
     assert crew(ranks, work) == [None] * ranks
 
