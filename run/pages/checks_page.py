@@ -31,8 +31,8 @@ TESTS = ROOT / "tests" / "theory"
 HEAD = """# Formulas, checked by computation
 
 Every formula below is computed twice, by the program and by a few lines in `tests/theory`, and both agree to rounding.
-These share no code with the program, but for selection, steps of stochastic MAC and baselines, where they use parts of
-the program that other rows check.
+These lines share no code with the program, except that those of selection, steps of stochastic MAC and baselines use
+parts that other rows check.
 
 "Found" is the largest difference, relative to the largest number of the independent computation;
 docs/algorithms/checks.json names the test of each, and counts comparisons. Tests fail above 1e-12, or above the bound

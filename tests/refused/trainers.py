@@ -21,7 +21,7 @@ COMBINATIONS = [
     ),
     "`z_step.solver` other than auto and binary with such a layer",
     "a site before a `binary`, `argmax` or `quantise` layer",
-    "an `argmax` layer whose units are no runs of two `words` or more",
+    "an `argmax` layer whose number of units is no multiple of `words`, or `words` below 2",
     "`w_step.solver` other than auto with radial basis functions or codewords",
     "a fitter named for a layer of another kind than it fits, as a forest for a dense layer",
     "a fitter of labels or bits where numbers are asked for, or of numbers where labels are",

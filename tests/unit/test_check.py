@@ -61,7 +61,7 @@ def test_a_site_before_the_first_layer_of_radial_basis_functions(data: str, fold
     "net",
     [
         'hidden = [2, 4]\nsites = ["after", "none"]\nskips = [[0, 2]]\njoining = "append"',
-        'hidden = [{ channels = 2, kernel = 1 }, 2]\nimage = [2, 2]\nsites = ["none", "after"]',
+        'hidden = [{ channels = 2, kernel = 1 }, 2]\nimage = [1, 4]\nsites = ["none", "after"]',
         'hidden = [4, 2, 4]\nactivation = ["rbf", "linear", "rbf"]\nsites = ["none", "after", "none"]',
     ],
     ids=["skips", "convolutions", "rbf"],
