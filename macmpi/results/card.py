@@ -10,7 +10,7 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
@@ -143,7 +143,7 @@ class Card(Finite):
 
     def to_json(self) -> str:
         """One line of JSON, `plain`."""
-        return json.dumps(plain(asdict(self)), allow_nan=False)
+        return json.dumps(plain(self), allow_nan=False)
 
     @staticmethod
     def of_json(text: str) -> Card:
@@ -173,6 +173,8 @@ def record_in(line: str) -> dict[str, Any] | None:
 
 def plain(value: Any) -> Any:
     """Numbers, text, arrays and tables as JSON has them: null for what is not finite, no keys without a value."""
+    if isinstance(value, Finite):
+        return plain(vars(value))
     if isinstance(value, dict):
         return {str(key): plain(inside) for key, inside in value.items() if inside is not None}
     if isinstance(value, list | tuple):
