@@ -3,6 +3,7 @@
 # make test-long  the tests that take long: thorough runs, the pages' examples whole, tutorials, launches on real data
 # make test-thorough  of the laws that make test tries on a few cases all the other cases (half an hour)
 # make test-kernels  the mathematics under several kernels of BLAS, numbers of threads, locales; read-only sources
+# make test-examples  what needs torch, jax, onnx2torch or hdf5plugin, which the other tests do without
 # make test-ranks  every choice of the config on 5 ranks and on 2 or 3, where make test-long takes a cover of pairs
 # make mutants  breaks the package in 60 places, and says which tests notice; ONLY="S1 P2" some of them (ten minutes)
 # make faults the fault suite: every fault in every phase (tests/faults/README.md); make soak: 200 stops and starts
@@ -43,7 +44,7 @@ endif
 # Otherwise every rank of every launch compiles the package.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-long test-thorough test-ranks test-kernels test-slurm test-nodes matrix mutants faults soak docs
+.PHONY: run test test-long test-examples test-thorough test-ranks test-kernels test-slurm test-nodes matrix mutants faults soak docs
 .PHONY: checks dist
 .PHONY: speedup compare paper results bench-defaults same-bits fuzz lint clean
 
@@ -57,15 +58,22 @@ run: $(VENV)/.installed
 	$(BIN)/mpiexec -n $(RANKS) $(BIN)/python -m macmpi.run run/digits_mac.toml
 
 test: $(VENV)/.installed
-	$(BIN)/python -m pytest $(IN_POOL) -m "not long" tests/spmd tests/launch $(PURE)
+	$(BIN)/python -m pytest $(IN_POOL) -m "not long and not examples" tests/spmd tests/launch $(PURE)
 	$(BIN)/mpiexec -n 3 $(BIN)/python -m pytest --with-mpi --timeout 60 -p no:cacheprovider tests/mpi
 
 test-long: $(VENV)/.installed
-	$(BIN)/python -m pytest $(IN_POOL) -m long tests/unit tests/launch tests/contracts tests/theory
+	$(BIN)/python -m pytest $(IN_POOL) -m "long and not examples" tests/unit tests/launch tests/contracts tests/theory
 	MACMPI_TEST_CHOSEN=pairs $(BIN)/python -m pytest tests/spmd
 
+$(VENV)/.examples: $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(MPI),examples]'
+	touch $@
+
+test-examples: $(VENV)/.examples
+	$(BIN)/python -m pytest -m examples tests/unit tests/launch
+
 test-thorough: $(VENV)/.installed
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cases others $(PURE)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --cases others -m "not examples" $(PURE)
 
 test-ranks: $(VENV)/.installed
 	MACMPI_TEST_CHOSEN=all $(BIN)/python -m pytest tests/spmd

@@ -22,13 +22,14 @@ LAZY = {
     "load": "macmpi.results.model_file",
     "save": "macmpi.results.model_file",
 }
-"""Names that are imported when they are first asked for: the package itself is light."""
+"""Each public name that is imported when it is first asked for, and its module: importing macmpi alone is fast."""
 
 
 class MacmpiError(Exception):
-    """A known error: one message, the same exit code on all ranks.
+    """An error that macmpi itself raises: it becomes one message and the same exit code on all ranks.
 
-    agreed: it was raised on every rank; one that is raised on a single rank ends all of them like an unknown error.
+    exit_code: the exit code of the program.
+    agreed: True where every rank has raised this error; one that a single rank raises ends all ranks at once.
     """
 
     exit_code = 70
@@ -36,13 +37,13 @@ class MacmpiError(Exception):
 
 
 class MacmpiWarning(UserWarning):
-    """Something that a fit has to say: a key that is not read, a run that was stopped."""
+    """A warning of a fit, for instance that a key is not read or that the run was stopped."""
 
 
 def caution(text: str) -> None:
-    """Warns, by a MacmpiWarning of the line outside of this package that has led here; within a fit at its end.
+    """Warns with a MacmpiWarning that names the line of the caller, the nearest one outside of this package.
 
-    Collective: no.
+    Within a fit, the listener of macmpi.console collects the text, and the fit warns of it at its end.  Collective: no.
     """
     import sys
     import warnings
@@ -58,27 +59,30 @@ def caution(text: str) -> None:
 
 
 def shown(value: object) -> str:
-    """A value in a message: one line of at most 80 signs.  Collective: no."""
+    """Returns repr(value) for a message: one line of at most 80 characters.  Collective: no."""
     try:
         text = repr(value)
-    except Exception:  # noqa: BLE001 - of more digits than Python prints, nested too deeply, or of a class of others
+    except Exception:  # noqa: BLE001 - numbers of too many digits, deep nesting, or a class whose repr fails
         text = f"a value of type {type(value).__name__}"
     return f"{' '.join(text.split()):.80}"
 
 
 def many(n: int, word: str, verb: str = "") -> str:
-    """1 row, 2,000 rows, 3 classes, 2 entries; verb: "is" or "are" goes before it.  Collective: no."""
+    """Counts in words: "1 row", "2,000 rows", "3 classes", "2 entries".  Collective: no.
+
+    verb: any text but "" puts "is" or "are" before the number.
+    """
     plural = f"{word[:-1]}ies" if word.endswith("ry") else f"{word}es" if word.endswith("ss") else f"{word}s"
     return f"{verb and ('is ' if n == 1 else 'are ')}{n:,} {word if n == 1 else plural}"
 
 
 def listed(names: Sequence[str], most: int = 8) -> str:
-    """The first of some names, as many as a message can have, and a sign where there are more.  Collective: no."""
+    """Joins the first `most` names by commas for a message, and adds "..." where there are more.  Collective: no."""
     return ", ".join([*names[:most], *["..."] * (len(names) > most)])
 
 
 class Done(MacmpiError):
-    """Nothing is left to do: the message, exit code 0."""
+    """Ends the program early because nothing is left to do: its message is printed, and the exit code is 0."""
 
     exit_code = 0
 
@@ -90,13 +94,13 @@ class UsageError(MacmpiError):
 
 
 class StorageError(MacmpiError):
-    """The last save failed."""
+    """A file that the program had to write could not be written: a checkpoint, a model, a report."""
 
     exit_code = 74
 
 
 class NumericalError(MacmpiError):
-    """A value that training depends on is not finite, or the error at the end is far above that of a constant."""
+    """Numbers are wrong: one is not finite, training ended far above a constant's error, or ranks disagree."""
 
     exit_code = 70
 

@@ -1,4 +1,4 @@
-"""`macmpi COMMAND ...` or `python -m macmpi COMMAND ...`: all commands by one name; the one asked for is loaded."""
+"""Runs `macmpi COMMAND ...` or `python -m macmpi COMMAND ...`: only the module of that command is imported."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def usage() -> str:
 
 
 def unknown(word: str) -> str:
-    """Says which command is meant by a word that is none."""
+    """Writes the refusal of a word that is no command, and suggests the command that was probably meant."""
     if word.endswith(".toml"):
         return f"{word!r} is no command; did you mean macmpi run {word}?"
     close = difflib.get_close_matches(word, COMMANDS, n=1)

@@ -1,4 +1,4 @@
-"""All output goes this way: standard output and standard error may be full, closed or gone, and no run ends by that."""
+"""Prints everything that macmpi prints: no run ends because standard output or standard error is full or closed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from typing import Any
 from macmpi import MacmpiWarning
 
 LOST = (OSError, ValueError)
-"""A stream raises these that nobody reads any more, whose disk is full, or that is closed."""
+"""A stream raises these errors where nobody reads it any more, where its disk is full, and where it is closed."""
 
 Listener = Callable[[str, bool], None]
 
 listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
-"""Texts go there, where it is set, with whether they are errors or warnings."""
+"""A function that receives each text instead of the screen, and True with those that are errors or warnings."""
 
 
 @contextmanager
 def heard_by(hear: Listener) -> Iterator[None]:
-    """Gives texts that are printed inside, in this thread, to a listener instead, and tells it which are errors."""
+    """Sends what this thread prints inside the `with` to a listener instead: hear(text, whether it is an error)."""
     token = listener.set(hear)
     try:
         yield
@@ -33,7 +33,7 @@ def heard_by(hear: Listener) -> Iterator[None]:
 
 
 def say(text: str, error: bool = False) -> None:
-    """Prints one line (or several) on standard output or standard error, at once; what cannot go out is left out."""
+    """Prints one or more lines on standard output or standard error at once; a text that cannot be written is lost."""
     if hear := listener.get():
         hear(text, error)
     else:
@@ -41,7 +41,7 @@ def say(text: str, error: bool = False) -> None:
 
 
 def put(text: str, error: bool = False) -> None:
-    """Prints the text as `say` does, whoever listens.  Signs that the stream's encoding lacks become "?"."""
+    """Prints as `say` does, also where a listener is set.  Characters that the stream cannot encode become "?"."""
     stream = sys.stderr if error else sys.stdout
     if stream is not None:
         with suppress(*LOST):
@@ -57,17 +57,17 @@ def warn(text: str) -> None:
 
 
 def flush() -> None:
-    """Sends out what was printed, where anybody still reads it."""
+    """Flushes standard output and standard error, where they are still open."""
     for stream in _streams():
         with suppress(*LOST):
             stream.flush()
 
 
 def guard() -> None:
-    """Lets a program end with its own exit code, whatever became of its output.  For the first line of a main.
+    """Lets a program end with its own exit code, whatever became of its output.  Each `main` calls it first.
 
-    Python itself ends with exit code 120 where what is left of the output cannot be written.  What is a MacmpiWarning
-    in Python is a line of `warn`.
+    Without it Python exits with code 120 where the rest of the output cannot be written.  It also makes each
+    MacmpiWarning a line of `warn`.
     """
     atexit.register(_drop_unwritten)
     usual = warnings.showwarning
@@ -94,23 +94,23 @@ def _streams() -> list[Any]:
 
 
 def printable(text: str) -> str:
-    """Text that others wrote, of a file or a name, without signs that command a terminal."""
+    """Replaces characters that could control a terminal by "?", in a text or a name that others have written."""
     return "".join(sign if sign.isprintable() else "?" for sign in text)
 
 
 def decimals(value: float) -> str:
-    """An error as text, with four decimals, and from a million on with four digits."""
+    """Writes an error with four decimals, and from a million on with four significant digits."""
     return f"{value:.4f}" if abs(value) < 1e6 else f"{value:.4g}"
 
 
 def duration(seconds: float) -> str:
-    """Seconds as text: 0:07, 12:30 or 3:05:00."""
+    """Writes seconds as 0:07, 12:30 or 3:05:00."""
     minutes, s = divmod(round(seconds), 60)
     hours, m = divmod(minutes, 60)
     return f"{hours}:{m:02d}:{s:02d}" if hours else f"{m}:{s:02d}"
 
 
 def program(command: str) -> str:
-    """The name of a command as it was started here, by `macmpi` or as a module: for usage messages, and for hints."""
+    """Returns how to call a command, for usage and hints: "macmpi run" or "python -m macmpi.run", as the user did."""
     by_name = sys.argv[:1] and sys.argv[0].startswith("macmpi ")
     return f"macmpi {command}" if by_name else f"python -m macmpi.{command}"

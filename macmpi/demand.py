@@ -1,10 +1,10 @@
-"""Demands: a net, a loss, the data or a schedule ask them of every part of a run, and parts say which they handle.
+"""Demands: what a net, a loss, the data or a schedule need from every part of a run; parts list those they handle.
 
 A part of a run (a method, a start, a solver, a schedule, a selection, ...) declares the demands that it handles, and a
 config that demands another is refused (macmpi/plan/resolve.py).  So a new demand is refused by every part until the
-part lists it, and a new part is refused with every demand that it does not list.  To add a demand: a member here, and
-in macmpi/plan/demands.py when a config asks for it, by the value of a key or by its net, and how it is switched off.
-SHARDED alone refuses nothing: a solver that does not list it is given rows at hand.
+part lists it, and a new part is refused with every demand that it does not list.  To add a demand, add a member here;
+macmpi/plan/demands.py then says which value of a key, or which net, asks for it, and how it is switched off.
+SHARDED alone leads to no refusal: a solver that does not list it gets only points that its rank holds.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 class Demand(Enum):
     """Something that not every part of a run can handle; the value is its name in tables.
 
-    Of several demands that a part does not handle the first in this order is named.
+    Where a part does not handle several demands, the refusal names the first of them in the order of this class.
     """
 
     SKIPS = "skips"
@@ -78,8 +78,8 @@ USUAL: Demands = WEIGHTS.union(
     {D.SOME_UNITS, D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER},
     {D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES},
 )
-"""The demands that parts handle unless something is in the way: of nets, targets, regressions, constraints and ways to
-train.  A new demand is not among them at first."""
+"""Most parts handle these demands, of nets, targets, regressions, constraints, and ways to train and to start: a part
+is declared as these without some, or with others.  A new demand is not among them at first."""
 
 Setting = tuple[str, Any]
 """A key, "table.key", and a value."""
@@ -87,7 +87,12 @@ Setting = tuple[str, Any]
 
 @dataclass(frozen=True)
 class Asked:
-    """A demand, what asks for it, and what switches it off: settings, or words where no setting does."""
+    """A demand that a config makes, and how the user can switch it off.
+
+    by: what asks for it, in words.
+    off: settings that switch it off, each a key and its value.
+    words: the remedy in words, where no setting switches it off.
+    """
 
     demand: Demand
     by: str
@@ -97,10 +102,13 @@ class Asked:
 
 @dataclass(frozen=True)
 class Part:
-    """A part of a run: the key that names it, or words; what it handles; and what it does, which says why no more.
+    """A part of a run, for instance its method or a solver, and the demands that it handles.
 
-    others: settings that put another part in its place, the nearest first.  author: the class that declares what it
-    handles, where that is not macmpi's.
+    said: the setting that chooses it, or words.
+    handles: the demands that it handles; a config that makes another one is refused.
+    why: what the part does, which tells the user why it handles no more.
+    others: settings that put another part in its place, the nearest first.
+    author: the class of another package that declares what the part handles; "" for parts of macmpi.
     """
 
     said: str

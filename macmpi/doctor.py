@@ -1,6 +1,6 @@
 """`python -m macmpi.doctor`, alone or under mpiexec: is this installation, this machine, this folder fit for a run?
 
-What needs NumPy is imported where it is used: the number of threads is set before.
+NumPy, and modules that need it, are imported inside functions, because the number of threads must be set before.
 """
 
 from __future__ import annotations
@@ -35,26 +35,29 @@ from macmpi.training.process import version_of
 FINE, WARNING, FAULT = "ok", "warning", "FAULT"
 
 FASTER, LONG = 1.2, 30.0
-"""Beyond these (another kernel's rate to the present one's; seconds of a start) there is a warning."""
+"""Above these the doctor warns: another kernel's rate divided by the present one's; seconds of a start."""
 
 PROGRAM = "macmpi.training.launch"
-"""A rank imports this module, and with it all that a run needs."""
+"""The module that a rank imports first; it imports everything that a run needs."""
 
 PACKAGE = Path(__file__).parent
-"""The folder of the program."""
+"""The folder in which macmpi is installed."""
 
 UNWRITTEN = "PYTHONDONTWRITEBYTECODE"
-"""The variable that forbids Python to keep what it has compiled."""
+"""The environment variable that forbids Python to save compiled modules."""
 
 MPIS = ("mpich", "openmpi", "impi-rt")
 SMALL_ROWS, LARGE_BYTES, REPEATS = 8, 1 << 25, 7
 SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
-"""Beyond these (seconds; bytes a second; slowest rank to fastest; cores busy in a product) there is a warning."""
+"""Limits of warnings: seconds of a small exchange; bytes/s of a large one; fastest rank / slowest; cores a product."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One line of the doctor's page, and what to do about it; "" where all is well.  fault: no run can be begun."""
+    """A line of the doctor's page: what was examined and found; remedy: what to do, "" where all is well.
+
+    fault: with a remedy, whether no run can be started before it; otherwise the line is a warning.
+    """
 
     what: str
     found: str
@@ -72,7 +75,10 @@ class Finding:
 
 @dataclass(frozen=True)
 class Machine:
-    """One host: its ranks, the cores that they may use, free bytes of /dev/shm (None without one), dead segments."""
+    """A host of this launch: the numbers of its ranks and of the cores that these may use.
+
+    free: free bytes of /dev/shm, None where there is none; left: files in it that programs which died have left.
+    """
 
     host: str
     ranks: int
@@ -82,7 +88,7 @@ class Machine:
 
 
 def library(team: Team) -> Finding:
-    """The MPI that the ranks run under, or that they would."""
+    """Finds the MPI library: the one that the ranks run under, or with one process those that are installed."""
     installed = [f"{name} {version}" for name in MPIS if (version := version_of(name))]
     text = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {mpiexec() or 'no mpiexec'}"
     remedy = "" if version_of(BINDINGS) and mpiexec() else "one process works; for many ranks: pip install '.[mpich]'"
@@ -91,7 +97,7 @@ def library(team: Team) -> Finding:
 
 
 def machines(team: Team) -> list[Machine]:
-    """All hosts of this launch, rank 0's first.  Collective: yes."""
+    """Asks all ranks on which host they are, and returns the hosts, rank 0's first.  Collective: yes."""
     hosts = texts(team, platform.node())
     first = hosts.index(platform.node()) == team.rank
     free = free_bytes() if os.path.isdir(PLACE) else None
@@ -106,7 +112,7 @@ def machines(team: Team) -> list[Machine]:
 
 
 def ranks(hosts: Sequence[Machine]) -> Finding:
-    """Ranks and cores of the hosts."""
+    """Compares the number of ranks on each host with the number of its cores."""
     total = sum(m.ranks for m in hosts)
     text = f"{many(total, 'rank')} on {hosts[0].host}, which has {many(hosts[0].cores, 'core')} for them"
     if len(hosts) > 1:
@@ -118,7 +124,7 @@ def ranks(hosts: Sequence[Machine]) -> Finding:
 
 
 def shared_memory(hosts: Sequence[Machine]) -> Finding:
-    """The space in /dev/shm for the ranks of each host, and what killed programs have left there."""
+    """Examines on each host the free space of /dev/shm, and looks for files that killed programs have left there."""
     if bare := next((m for m in hosts if m.free is None), None):
         remedy = "MPI between processes of one node may need it: mount a tmpfs"
         return Finding(PLACE, f"not there{_on(bare, hosts)}", remedy)
@@ -141,13 +147,13 @@ def _on(machine: Machine, hosts: Sequence[Machine]) -> str:
 
 
 def kernel(team: Team) -> Finding:
-    """The BLAS kernels: whether ranks round alike, and whether a variable makes one slower.  Collective: yes."""
+    """Compares the BLAS kernels of all ranks, and the speed of kernels that variables force.  Collective: yes."""
     from macmpi.parallel.kernels import HOLDING, arithmetics, described, unlike
 
     arithmetic = arithmetics(team)
     held_by = [f"{name}={os.environ[name]}" for name in HOLDING if os.environ.get(name)]
     held = texts(team, " ".join(held_by))
-    measures = bool(held_by) and held.index(held[team.rank]) == team.rank  # one rank for all with its variables
+    measures = bool(held_by) and held.index(held[team.rank]) == team.rank  # one of equal ranks
     costs = [json.loads(text) for text in texts(team, json.dumps(_cost() if measures else ["", ""]))]
     cost, remedies = (
         [f"rank {rank}: {pair[i]}" if team.size > 1 else pair[i] for rank, pair in enumerate(costs) if pair[i]]
@@ -160,7 +166,7 @@ def kernel(team: Team) -> Finding:
 
 
 def _cost() -> tuple[str, str]:
-    """Measures with and without the variables that hold a process to a kernel; result, remedy.  Collective: no."""
+    """Times BLAS with and without the variables that force a kernel; returns a text and a remedy.  Collective: no."""
     from macmpi.parallel.kernels import HOLDING, free_and_held
 
     held = " and ".join(name for name in HOLDING if os.environ.get(name))
@@ -176,18 +182,18 @@ def _cost() -> tuple[str, str]:
 
 
 def seconds_of_import() -> tuple[float, bool]:
-    """Gives the seconds of a core in which a process imports the program, and whether it compiles sources for that.
+    """Returns the processor seconds in which a new process imports macmpi, and whether it had to compile sources.
 
     Raises OSError, SubprocessError.  Collective: no.  Cost: a second or two.
     """
-    import_module(PROGRAM)  # keeps what can be kept, so that the process starts as a rank of the next launch does
+    import_module(PROGRAM)  # writes compiled modules, so that the new process finds them as a rank does
     command = [sys.executable, "-v", "-c", f"import time, {PROGRAM}; print(time.process_time())"]
     ran = subprocess.run(command, capture_output=True, timeout=120.0, check=True)
     return float(ran.stdout), b"# code object from " + os.fsencode(PACKAGE) in ran.stderr
 
 
 def start_up(hosts: Sequence[Machine]) -> Finding:
-    """Finds what the imports of a rank cost, and what those of all ranks of the fullest host take.  Collective: no."""
+    """Finds the seconds in which one rank, and all ranks of the fullest host, import macmpi.  Collective: no."""
     try:
         each, compiles = seconds_of_import()
     except (OSError, subprocess.SubprocessError):
@@ -206,7 +212,7 @@ def start_up(hosts: Sequence[Machine]) -> Finding:
 
 
 def hdf5() -> Finding:
-    """A file image with checksums, sealed, read back; a flipped byte noticed."""
+    """Writes and reads a sealed HDF5 file in memory, and finds out whether a flipped bit is noticed."""
     import h5py
     import numpy as np
 
@@ -226,7 +232,7 @@ def hdf5() -> Finding:
 
 
 def folder(path: Path) -> list[Finding]:
-    """Files of this folder, or of the nearest one above it that exists: written, renamed, locked, read as HDF5."""
+    """Writes, renames, locks and reads files in a folder, or in the nearest folder above it that exists."""
     from macmpi.files import replace_file
 
     there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
@@ -245,13 +251,13 @@ def folder(path: Path) -> list[Finding]:
 
 
 def locks(path: Path) -> Finding:
-    """Tells whether a second holder of a lock is refused, and whether other nodes would see the first."""
+    """Finds whether a second lock of a file fails, as it must, and whether other nodes would see the first."""
     fails = "do nothing"
     with path.open("rb") as one, path.open("rb") as other:
         try:
             for file in (one, other):
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: it is refused
+        except (BlockingIOError, PermissionError):  # EAGAIN or EACCES: the second lock is refused
             fails = ""
         except OSError as error:
             fails = f"fail ({error.strerror})"
@@ -268,7 +274,7 @@ def locks(path: Path) -> Finding:
 
 
 def hdf5_file(path: Path) -> Finding:
-    """A file of this folder, written as macmpi does and read back, then opened with HDF5's own lock."""
+    """Writes an HDF5 file as macmpi does, reads it back, and opens it with HDF5's own lock."""
     import h5py
     import numpy as np
 
@@ -293,7 +299,7 @@ def hdf5_file(path: Path) -> Finding:
 
 
 def products(team: Team) -> list[Finding]:
-    """The rate of matrix products while all ranks compute, and the cores that one keeps busy.  Collective: yes."""
+    """Times matrix products while all ranks compute, and counts the cores that a product occupies.  Collective: yes."""
     import numpy as np
 
     n = 768
@@ -349,7 +355,7 @@ def shared_arrays(team: Team) -> Finding:
 
 
 def _median(team: Team, array: Any) -> float:
-    """Seconds of an exchange that all ranks begin at once.  Collective: yes."""
+    """Returns the median of the seconds of an exchange that all ranks begin together.  Collective: yes."""
     counts, taken = [len(array) // team.size] * team.size, []
     for _ in range(REPEATS):
         team.barrier("the exchange")
@@ -363,7 +369,7 @@ def _median(team: Team, array: Any) -> float:
 
 
 def examine(team: Team, argv: list[str]) -> int:
-    """Prints all findings; gives the exit code, 0, or 2 where there is a fault.  Collective: yes."""
+    """Prints all findings, and returns the exit code: 2 where one of them is a fault, otherwise 0.  Collective: yes."""
     output = team.from_root(lambda: parsed("doctor", argv).output)
     hosts = machines(team)
     findings = [library(team), ranks(hosts), shared_memory(hosts), kernel(team)]

@@ -1,9 +1,8 @@
-"""`python -m macmpi.export MODEL.h5 --to onnx`: a trained net for programs without macmpi.
+"""`python -m macmpi.export MODEL.h5 --to onnx`: writes a trained net as an ONNX file, for programs without macmpi.
 
-The scaling of its data and its maps, each of which adds its own nodes, become an ONNX graph, which is compared with its
-model at random points before it is kept.  onnx.helper is what every builder of graphs ends in.  A net here is a chain
-of a dozen operators, so nothing is gained by onnxscript, which traces Python functions into graphs and brings three
-more packages.
+The graph holds the scaling of the data and the maps of the net, each of which adds its own nodes.  It is compared with
+the model at random points before the file is written.  It is built with onnx.helper alone: a net here is a chain of a
+dozen operators, so nothing is gained by onnxscript, which traces Python functions and brings three more packages.
 """
 
 from __future__ import annotations
@@ -29,20 +28,23 @@ from macmpi.results.model_file import load
 from macmpi.typing import Array
 
 OPSET, IR = 17, 8
-"""The version of the operators and of the file, which ONNX 1.12, onnxruntime 1.12 and onnx2torch 1.5 read."""
+"""The versions of the operators and of the file format, which ONNX 1.12, onnxruntime 1.12 and onnx2torch 1.5 read."""
 
 LARGEST = 2**31 - 2**20
-"""Bytes of weights that one ONNX file can hold, next to its graph."""
+"""The largest number of bytes of weights that an ONNX file can hold, next to its graph."""
 
 LINKS = {"sigmoid": "Sigmoid", "exp": "Exp"}
-"""Link, other than the identity -> its operator."""
+"""The ONNX operator of each link but the identity."""
 
 SQUARED = 1e150
-"""The square of a larger number may be too large for float64; sqrt(x^2 + 1) is x long before."""
+"""Numbers are cut off here before they are squared in float64: far below it sqrt(x^2 + 1) is already |x|."""
 
 
 def _asinh(g: Graph, X: str) -> str:
-    """sign(x) log(|x| + sqrt(x^2 + 1)) in float64, of which onnxruntime has no Asinh; far away, where root is |x|."""
+    """Adds nodes for asinh(x) = sign(x) log(|x| + sqrt(x^2 + 1)), since onnxruntime has no Asinh in float64.
+
+    Where x^2 would overflow, the root is taken as |x|.
+    """
     if g.dtype == np.float32:
         return g.node("Asinh", X)
     size = g.node("Min", g.node("Abs", X), g.constant(SQUARED))
@@ -52,9 +54,9 @@ def _asinh(g: Graph, X: str) -> str:
 
 
 def _sinh(g: Graph, X: str, columns: Array) -> str:
-    """sinh in these columns (D,), 0 in the others, where it might be too large.
+    """Adds nodes for sinh(x) = (exp(x) - exp(-x)) / 2 in some columns, since onnxruntime has no Sinh in float64.
 
-    (exp(x) - exp(-x)) / 2 in float64, of which onnxruntime has no Sinh.
+    columns (D,), bool: the others become 0, because sinh might overflow in them.
     """
     X = g.node("Where", g.constant(columns), X, g.constant(0.0))
     if g.dtype == np.float32:
@@ -64,7 +66,7 @@ def _sinh(g: Graph, X: str, columns: Array) -> str:
 
 
 def _tails(g: Graph, X: str, tails: Tails, undo: bool) -> str:
-    """g(x), or its inverse, in the columns with long tails; the others as they are."""
+    """Adds nodes that map the columns with long tails by `Tails`, or back with `undo`; others stay as they are."""
     long = g.constant(tails.long)
     width, centre = g.constant(np.where(tails.long, tails.width, 1.0)), g.constant(tails.centre)
     if not undo:
@@ -92,9 +94,11 @@ def unscaled(g: Graph, F: str, scaling: Scaling) -> str:
 
 
 def forward(g: Graph, model: Model, X: str, A: str, maps: slice) -> str:
-    """The nodes of some maps of a net; the name of their outputs.
+    """Adds the nodes of a run of maps of the net to the graph, and returns the name of their outputs.
 
-    X: the scaled data, of which some maps read columns; A: the inputs of the first of the maps.
+    X: the name of the scaled data, of which some maps read columns.
+    A: the name of the inputs of the first of these maps.
+    maps: their places in the net.
     """
     whole = model.chain.whole
     for i in range(len(whole.maps))[maps]:
@@ -107,7 +111,7 @@ def forward(g: Graph, model: Model, X: str, A: str, maps: slice) -> str:
 
 
 def check_kinds(model: Model) -> None:
-    """Raises UsageError, by name, for maps and for activations of other packages without `export`."""
+    """Raises UsageError where a layer or an activation of another package has no `export`, and names it."""
     maps = [m.own for m in model.chain.maps]
     kinds = {m.kind for m in maps if type(m).export is Map.export}
     functions = {m.trained_as for m in maps if m.kind == "activation" and function(m.trained_as).export is None}
@@ -123,10 +127,11 @@ def check_kinds(model: Model) -> None:
 
 
 def written(model: Model, precision: str, decoder: bool = False) -> tuple[bytes, list[str]]:
-    """The file of a net, or of its decoder alone, and the names of its outputs.  Raises UsageError.
+    """Builds the ONNX file of a net, or of its decoder alone, and returns it with the names of its outputs.
 
-    The input is X (N, D) or codes (N, H); outputs are predictions (N, L), or (N,) where the targets were, or label (N,)
-    and probabilities (N, classes), and codes (N, H) where the net has a code.
+    The input is X (N, D), or codes (N, H) of a decoder.  The outputs are predictions, (N, L) or (N,) like the targets;
+    of a classifier label (N,) and probabilities (N, classes); and codes (N, H) where the net has a hidden layer.
+    Raises UsageError.
     """
     check_kinds(model)
     try:
@@ -160,7 +165,10 @@ def written(model: Model, precision: str, decoder: bool = False) -> tuple[bytes,
 
 
 def _results(g: Graph, F: str, model: Model, decoder: bool) -> dict[str, tuple[str, int, list[Any]]]:
-    """The outputs: name, type and shape of each.  A decoder gives the outputs before the softmax, as `decode` does."""
+    """Adds the nodes of the outputs; returns the node's name, the type and the shape of each output, by its name.
+
+    A decoder of a classifier gives the outputs before the softmax, as `Model.decode` does.
+    """
     n_out = model.chain.n_out
     if model.classes is None and model.link in LINKS:
         F = g.node(LINKS[model.link], F)
@@ -184,13 +192,13 @@ def _results(g: Graph, F: str, model: Model, decoder: bool) -> dict[str, tuple[s
 
 
 POINTS = 256
-"""Points of a comparison: half of them uniform, half normal in the scaled inputs."""
+"""The number of points of a comparison: half are uniform, half normal in the scaled inputs."""
 
 TOLERANCE = 1e-5
-"""The largest difference of a net in float64, see `difference`."""
+"""The largest `difference` that is allowed of a net in float64."""
 
 FARTHEST = 1e30
-"""The largest number of a point, which numbers that stand for long tails might pass."""
+"""Numbers of a point are cut off here: columns with long tails may hold larger ones."""
 
 Answers = dict[str, Array]
 """The answers of a net for some points, by name: predictions, or label and probabilities; codes."""
@@ -200,7 +208,12 @@ Runner = Callable[[Array], Answers]
 
 @dataclass(frozen=True)
 class Comparison:
-    """The largest difference by name, and of labels the number that differ."""
+    """The differences between an exported net and its model.
+
+    by: the program that has computed the exported net.
+    differences: the largest `difference` of each output, by its name.
+    labels: the number of points whose label differs.
+    """
 
     by: str
     differences: dict[str, float]
@@ -217,7 +230,7 @@ class Comparison:
 
 
 def points_of(model: Model) -> Array:
-    """Random points in the range of the data, (POINTS, D), none too large for single precision."""
+    """Draws random points in the range of the data, (POINTS, D), none too large for single precision."""
     random = stream(0, "export")
     shape = POINTS // 2, model.chain.n_in
     drawn = np.concatenate([random.uniform(size=shape), random.normal(size=shape)])
@@ -225,7 +238,7 @@ def points_of(model: Model) -> Array:
 
 
 def answers_of(model: Model, X: Array, decoder: bool = False) -> Answers:
-    """The model's own answers, or those of its decoder to codes X."""
+    """Computes the outputs of the model itself for points X, or those of its decoder for codes X."""
     if decoder:
         return {"predictions": model.decode(X)}
     answers = {"predictions": model.predict(X)}
@@ -235,7 +248,7 @@ def answers_of(model: Model, X: Array, decoder: bool = False) -> Answers:
 
 
 def compare(model: Model, runner: Runner, by: str, decoder: bool = False) -> Comparison:
-    """The largest differences of an exported net, or of a decoder alone, to its model.  Collective: no."""
+    """Compares an exported net, or with `decoder` its decoder alone, with the model.  Collective: no."""
     X = model.encode(points_of(model)) if decoder else points_of(model)
     answers, expected, units = runner(X), answers_of(model, X, decoder), {"predictions": unit_of(model)}
     label = expected.pop("label", None)
@@ -245,14 +258,20 @@ def compare(model: Model, runner: Runner, by: str, decoder: bool = False) -> Com
 
 
 def unit_of(model: Model) -> Any:
-    """A step of 1 in the scaled outputs, in the units of the data: (L,), or one number of targets (N,)."""
+    """Returns how much an output changes, in the units of the data, where the scaled output changes by 1.
+
+    (L,), or one number where the targets were (N,).
+    """
     L = model.chain.n_out
     unit = np.abs(np.subtract(*(model.scaling_y.undo(np.full((1, L), value))[0] for value in (1.0, 0.0))))
     return unit[0] if model.one_dimensional else unit
 
 
 def difference(answer: Array, expected: Array, unit: Any = 1.0) -> float:
-    """max |f - e| / max(unit, |e|); infinite where the shapes or what is not finite differ."""
+    """max |f - e| / max(unit, |e|) of answer f and expected e.
+
+    It is infinite where the shapes differ, a value is NaN, or an infinite value is not the same in both.
+    """
     answer = np.asarray(answer, float)
     if answer.shape != expected.shape:
         return float("inf")
@@ -262,7 +281,7 @@ def difference(answer: Array, expected: Array, unit: Any = 1.0) -> float:
 
 
 def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
-    """Computes an ONNX file, if onnxruntime is installed; and by what, or why not."""
+    """Returns a function that computes an ONNX file, and the name of the program that does; or None and why not."""
     try:
         import onnxruntime
     except ImportError:
@@ -283,7 +302,10 @@ def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
 
 
 def exported(args: Namespace) -> str:
-    """Writes the file, once it is compared, and says what it is.  Raises UsageError, NumericalError, StorageError."""
+    """Builds the file, compares it with the model, writes it, and returns the lines to print.
+
+    Raises UsageError, NumericalError and StorageError.
+    """
     ending = "_decoder.onnx" if args.decoder else ".onnx"
     output: Path = args.output or args.model.with_name(args.model.stem + ending)
     check_output(output, (".onnx",), (args.model,), args.overwrite)

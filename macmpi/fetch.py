@@ -1,4 +1,4 @@
-"""`python -m macmpi.fetch NAME`: download a named data set and convert it to the format that named_sets.py reads."""
+"""`python -m macmpi.fetch NAME`: downloads a named data set and converts it to the format that named_sets.py reads."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ USPS_SHA256 = "da2c8d6e8bd743da00c67020f444e0f28250dfbd16c55d8135c50ffa7719a5f9"
 
 COIL_URL = "https://www.cs.columbia.edu/CAVE/databases/SLAM_coil-20_coil-100/coil-20/coil-20-proc.zip"
 COIL_MEAN, COIL_VARIANCE = 0.302, 63.695
-"""The right images, 32 x 32 in [0, 1], have this mean pixel, and this sum over pixels of the variance over images."""
+"""The images of COIL-20, 32 x 32 in [0, 1], have this mean pixel, and this sum of the variances of their pixels."""
 
 MOST_BYTES = 1_000_000
-"""An unpacked PNG may have these: 128 x 128 grey pixels take less than 20,000."""
+"""A PNG of the archive may have this number of bytes: 128 x 128 grey pixels take less than 20,000."""
 
 
 def convert_usps(data: Array) -> tuple[Array, Array]:
-    """images (11000, 16, 16) uint8 and labels from usps_all.mat's `data` (256, 1100, 10).
+    """Returns images (11000, 16, 16) uint8 and labels (11000,) uint8 from the array `data` of usps_all.mat.
 
-    Digits come in the order 1, ..., 9, 0 and pixels column by column.
+    data (256, 1100, 10): pixels, column by column, of each image of each digit, in the order 1, ..., 9, 0.
     """
     images = np.ascontiguousarray(data.transpose(2, 1, 0).reshape(11000, 16, 16).transpose(0, 2, 1))
     labels = np.repeat(np.array([1, 2, 3, 4, 5, 6, 7, 8, 9, 0], dtype=np.uint8), 1100)
@@ -45,9 +45,10 @@ def convert_usps(data: Array) -> tuple[Array, Array]:
 
 
 def fetch_usps(target: Path, source: Path | None) -> Path:
-    """Writes target/usps.h5 from a downloaded or given usps_all.mat.  Raises UsageError.
+    """Writes target/usps.h5 from usps_all.mat, and returns its path.  Raises UsageError.
 
-    Only the right file is opened: a damaged one may end the process that reads it.
+    source: usps_all.mat; None downloads it.  Its checksum is compared before it is opened, because a damaged file may
+    crash the process that reads it.
     """
     from scipy.io import loadmat
 
@@ -65,8 +66,10 @@ def fetch_usps(target: Path, source: Path | None) -> Path:
 
 
 def read_coil_zip(path: Path) -> Array:
-    """(1440, 128, 128) uint8 from coil-20-proc.zip, by object, then pose.  Members are read in memory, never unpacked
-    to the paths that they name.  Raises UsageError for another file."""
+    """Reads the pictures (1440, 128, 128) uint8 of coil-20-proc.zip, ordered by object and then by pose.
+
+    They are unpacked in memory, never to the paths that the archive names.  Raises UsageError for another file.
+    """
     Image = pillow("coil-20-proc.zip")
     names = [f"obj{number}__{pose}.png" for number in range(1, 21) for pose in range(72)]
     pictures, at = np.empty((len(names), 128, 128), np.uint8), ""
@@ -93,9 +96,9 @@ def _picture(Image: Any, archive: ZipFile, member: ZipInfo | None) -> Array:
 
 
 def convert_coil(pictures: Array) -> Array:
-    """images (1440, 32, 32) float32 in [0, 1], means of 4 x 4 blocks of pictures (1440, 128, 128) uint8.
+    """Reduces pictures (1440, 128, 128) uint8 to images (1440, 32, 32) float32 in [0, 1], by means of 4 x 4 blocks.
 
-    Raises UsageError where they are not COIL-20's, by mean and total variance.
+    Raises UsageError where their mean and total variance are not those of COIL-20.
     """
     blocks = pictures.reshape(-1, 32, 4, 32, 4).sum(axis=(2, 4), dtype=np.float64)
     images = (blocks / (16.0 * 255.0)).astype(np.float32)
@@ -110,8 +113,11 @@ def convert_coil(pictures: Array) -> Array:
 
 
 def fetch_coil(target: Path, source: Path | None) -> Path:
-    """Writes target/coil20.h5 from a downloaded or given coil-20-proc.zip.  Raises UsageError."""
-    pillow("coil-20-proc.zip")  # to say so before the download
+    """Writes target/coil20.h5 from coil-20-proc.zip, and returns its path.  Raises UsageError.
+
+    source: coil-20-proc.zip; None downloads it.
+    """
+    pillow("coil-20-proc.zip")  # so that a missing Pillow is reported before the download
     path = source or _download(COIL_URL, None)
     try:
         images = convert_coil(read_coil_zip(path))
@@ -124,7 +130,10 @@ def fetch_coil(target: Path, source: Path | None) -> Path:
 
 
 def fetch_openml(source: str) -> Path:
-    """Writes the table of a set of OpenML, which scikit-learn downloads or has in its cache.  Raises UsageError."""
+    """Writes a data set of OpenML as a table, and returns its path.  Raises UsageError.
+
+    source: "openml:NAME" or with a version, which scikit-learn downloads or takes from its cache.
+    """
     path, name = openml_file(source), OPENML_NAME.fullmatch(source.removeprefix(OPENML))
     assert name is not None, "the file would have been refused"
     with told(source):
@@ -168,7 +177,7 @@ SETS: dict[str, Callable[[Path, Path | None], Path]] = {"usps": fetch_usps, "coi
 
 
 def fetched(args: Namespace) -> str:
-    """Fetches a set, and says where it is.  Raises UsageError and StorageError."""
+    """Fetches the data set that the command names, and returns the line to print.  Raises UsageError, StorageError."""
     if args.name not in SETS and not args.name.startswith((OPENML, PREFIX)):
         raise UsageError(f"{args.name!r} is none of {', '.join(SETS)}, openml:NAME and sklearn:NAME")
     if args.name not in SETS and args.file is not None:

@@ -1,7 +1,7 @@
-"""Files: crash-safe writes, seals that betray a changed byte, and reading what others wrote.
+"""Files: crash-safe writes, seals that reveal a changed byte, and careful reading of files that others wrote.
 
-A file that others wrote opens nothing outside of itself, and nothing is made of it that it cannot hold.  Nothing is
-ever unpickled or evaluated: h5py gives bytes, and what is not numbers is refused where it is used.
+Links to other files are refused, and so are datasets that claim to be far larger than what the file stores.  Nothing
+is ever unpickled or evaluated: h5py gives bytes, and values that are not numbers are refused where they are used.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ if TYPE_CHECKING:
 
 
 def readable(name: str | Path) -> str:
-    """Gives a name as text that every file, picture and terminal takes: bytes that are not UTF-8 become U+FFFD."""
+    """Returns a name as text that can be printed and encoded: bytes that are not UTF-8 become U+FFFD."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
 def as_path(value: Any, name: str) -> Path:
-    """A path that was given as text or as a Path.  name: of the argument.  Raises UsageError."""
+    """Returns an argument, given as text or as a Path, as a Path.  Raises UsageError.
+
+    name: that of the argument, for the message.
+    """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
         raise UsageError(f"{name} = {shown(value)}: a path is needed, text or a pathlib.Path")
@@ -43,18 +46,18 @@ def as_path(value: Any, name: str) -> Path:
 
 
 EXPANSION = 2000
-"""No filter makes more bytes of one (deflate: 1,032)."""
+"""No filter of HDF5 expands one stored byte to more bytes than this (deflate: 1,032)."""
 
 SMALL = 1 << 20
-"""Datasets of at most this number of bytes may be anything."""
+"""Datasets of at most this number of bytes may claim any size."""
 
 
 def opened(path: Any) -> h5py.File:
-    """An HDF5 file for reading, without a lock: some file systems have none.  Raises OSError.
+    """Opens an HDF5 file for reading, without a lock, which some file systems do not have.  Raises OSError.
 
-    What this program reads it replaces as a whole, and never writes in place.  Python opens a file that HDF5 itself
-    would lock, by a variable that it obeys before what a program tells it, or that somebody in this process has opened
-    with a lock.
+    No lock is needed, because macmpi replaces files as a whole and never writes into one.  HDF5 locks files all the
+    same where HDF5_USE_FILE_LOCKING demands it, and refuses one that this process has opened with a lock elsewhere.
+    In both cases Python opens the file and hands it to HDF5.
     """
     import h5py
 
@@ -69,7 +72,7 @@ def opened(path: Any) -> h5py.File:
 
 
 def names(file: h5py.File, group: str) -> list[str]:
-    """Lists what a group holds.  Raises UsageError where it is none, or a link."""
+    """Lists the names in a group, ascending.  Raises UsageError where `group` is a dataset or a link."""
     import h5py
 
     inside = _inside(file, group)
@@ -79,7 +82,11 @@ def names(file: h5py.File, group: str) -> list[str]:
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
-    """The dataset of that path, unread.  Raises UsageError for links, numbers kept elsewhere and sizes that lie."""
+    """Returns a dataset of the file without reading its numbers.
+
+    Raises UsageError for a link, for numbers kept in another file, for a filter that is missing here, and where the
+    dataset claims to be far larger than what is stored of it.
+    """
     import h5py
 
     data = _inside(file, name)
@@ -101,11 +108,11 @@ def dataset(file: h5py.File, name: str) -> h5py.Dataset:
 
 
 FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 32015: "zstd", 32026: "blosc2"}
-"""The registered numbers of filters of HDF5 that many files use, and their names."""
+"""Filters of HDF5 that many files use: their registered numbers, and their names."""
 
 
 def _lacking(dataset: h5py.Dataset) -> str:
-    """The filter that reading a dataset needs and h5py has not, even with those that hdf5plugin brings; or ""."""
+    """Names a filter that is needed to read the dataset and that neither h5py nor hdf5plugin has; "" where none is."""
     from h5py import h5z
 
     made = dataset.id.get_create_plist()
@@ -118,7 +125,7 @@ def _lacking(dataset: h5py.Dataset) -> str:
 
 
 def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
-    """Gives what the file itself holds under a path.  Raises UsageError for links, KeyError where there is nothing."""
+    """Returns the group or dataset of that name.  Raises UsageError for a link, KeyError where there is nothing."""
     import h5py
 
     for path in accumulate(name.split("/"), "{}/{}".format):
@@ -129,24 +136,24 @@ def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
 
 
 def array(file: h5py.File, name: str) -> Array:
-    """Reads all of a dataset.  Raises UsageError."""
+    """Reads a whole dataset into memory.  Raises UsageError."""
     whole: Any = dataset(file, name)[()]
     return whole
 
 
 def texts(array: Any) -> list[str]:
-    """Text of an array of str or bytes (UTF-8), one a value."""
+    """Converts an array of str or of UTF-8 bytes to a list of str."""
     return [value.decode(errors="replace") if isinstance(value, bytes) else str(value) for value in array.tolist()]
 
 
 OF_NETWORKS = ("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "panfs", "wekafs", "gfs2", "ocfs2")
-"""File systems that hosts share, and on which a file has one number for all of them."""
+"""File systems that several hosts share, and on which all of them see the same inode number of a file."""
 
 
 def identity(path: Path) -> str:
-    """Tells a file from all others: two hosts have the same text only where both reach one file.  Raises OSError.
+    """Returns a text that identifies a file: it is the same on two hosts only where both see one file.
 
-    Where the kind of file system does not say that hosts share it, host and device are part of the text.
+    Unless hosts share file systems of this kind (`OF_NETWORKS`), host and device are part of the text.  Raises OSError.
     """
     status = os.stat(path)
     device = f"{os.major(status.st_dev)}:{os.minor(status.st_dev)}"
@@ -159,19 +166,19 @@ def identity(path: Path) -> str:
 
 
 RUN = "run"
-"""The attribute of an HDF5 file, and the key of JSON, that holds the id of the run that has written it."""
+"""The attribute of an HDF5 file, and the key of a JSON file, that holds the id of the run that wrote the file."""
 
 ID = re.compile(rb"macmpi-run-[0-9a-f]{32}")
-"""Ids of runs.  Every file that a run writes holds its own: by that it knows its files, and never by their names."""
+"""The form of a run's id.  Each file that a run writes holds its id, by which the run recognises its own files."""
 
 
 def new_id() -> str:
-    """The id of a new run."""
+    """Draws the id of a new run."""
     return f"macmpi-run-{secrets.token_hex(16)}"
 
 
 def run_of(path: Path) -> str:
-    """The first id of a run that a file holds, near its beginning in what a run writes; "" where it holds none."""
+    """Finds the first id of a run in a file; "" where there is none.  Files written by runs have it near the start."""
     if not os.path.isfile(path):
         return ""
     end = b""
@@ -186,26 +193,29 @@ def run_of(path: Path) -> str:
 SEAL = b"macmpi sha256 "
 
 UNKNOWN = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
-"""With these errors a file system says that it has no fsync, for folders or at all (FUSE, SMB, 9p)."""
+"""A file system that has no fsync, for folders or at all, reports one of these errors (FUSE, SMB, 9p)."""
 
 WITH_NAMES = (*UNKNOWN, errno.EISDIR, errno.ENOENT)
-"""With these errors a file system, or an old kernel, says that it has no files without a name (FUSE, NFS)."""
+"""A file system or an old kernel that cannot open a file without a name reports one of these errors (FUSE, NFS)."""
 
 PIECE = 1 << 24
-"""Bytes of a file that are read at a time."""
+"""The number of bytes of a file that are read at a time."""
 
 DAMAGE = (OSError, KeyError, TypeError, ValueError, AttributeError, RuntimeError, MemoryError)
-"""Reading a file that is no checkpoint may raise these or UsageError."""
+"""Reading a damaged checkpoint, or a file that is none, may raise these errors or UsageError."""
 
 
 def first_line(error: Exception) -> str:
-    """Gives the first line of what an error says, in which signs that cannot be printed are escaped."""
+    """Returns the first line of an error's message, with escapes for characters that cannot be printed."""
     said = (str(error).splitlines() or [type(error).__name__])[0]
     return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in said)
 
 
 def image(arrays: dict[str, Any], attributes: dict[str, Any], sealed: bool = False) -> bytes:
-    """An HDF5 file in memory, every dataset with a checksum (fletcher32).  sealed: as a whole, too."""
+    """Builds an HDF5 file in memory, in which every dataset has a checksum (fletcher32).
+
+    sealed: whether the file as a whole has one, too, as `seal` appends it.
+    """
     import h5py
 
     buffer = io.BytesIO()
@@ -217,7 +227,7 @@ def image(arrays: dict[str, Any], attributes: dict[str, Any], sealed: bool = Fal
 
 
 def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) -> None:
-    """Writes arrays and attributes into an open file, the id of a run first, as bytes that `run_of` finds."""
+    """Writes arrays and attributes into an open HDF5 file; the id of the run first, so that `run_of` finds it early."""
     import h5py
 
     if RUN in attributes:
@@ -233,7 +243,7 @@ def fill(file: h5py.File, arrays: dict[str, Any], attributes: dict[str, Any]) ->
 
 
 def seal(file: IO[bytes]) -> None:
-    """Puts its SHA-256 behind an open file, where HDF5 does not look: no flipped bit goes unnoticed."""
+    """Appends the SHA-256 of an open file to it, where HDF5 ignores it and `verify` finds it."""
     file.seek(0)
     digest = hashlib.file_digest(file, "sha256").digest()  # type: ignore[arg-type]
     file.seek(0, io.SEEK_END)
@@ -241,7 +251,7 @@ def seal(file: IO[bytes]) -> None:
 
 
 def verify(file: IO[bytes]) -> None:
-    """Raises OSError if a byte of a sealed file has changed."""
+    """Raises OSError if a byte of a sealed file has changed since `seal`."""
     size, whole = file.seek(0, io.SEEK_END) - len(SEAL) - 32, hashlib.sha256()
     file.seek(0)
     while piece := file.read(max(min(PIECE, size - file.tell()), 0)):
@@ -251,23 +261,25 @@ def verify(file: IO[bytes]) -> None:
 
 
 def unsealed(file: IO[bytes]) -> h5py.File:
-    """A sealed HDF5 file for reading, once every byte is verified.  Raises OSError."""
+    """Verifies a sealed HDF5 file and opens it for reading.  Raises OSError."""
     verify(file)
     return opened(file)
 
 
 def partial_of(path: Path, run: str = "") -> Path:
-    """The name under which a file is written before it is complete, which no other program gives to a file.
+    """Returns the temporary name under which a file is written until it is complete.
 
-    run: the id of the run that writes it, by which the next launch finds what a killed one has left.
+    run: the id of the run that writes it, by which its next launch finds files that a killed one has left; "" draws a
+    number, so that no two programs use one name.
     """
     return path.with_name(f"{path.name}.{run or secrets.token_hex(4)}.tmp")
 
 
 def replace_file(path: Path, content: bytes, run: str = "") -> None:
-    """Writes next to `path`, flushes to the disk, renames over it: the old file or the new one, never a mixture.
+    """Replaces a file so that after a crash `path` is the whole old file or the whole new one.
 
-    run: as of `partial_of`.
+    The content is written under the name `partial_of` next to it, flushed to the disk, and renamed.  run: as in
+    `partial_of`.  Raises OSError.
     """
     partial = partial_of(path, run)
     try:
@@ -281,9 +293,11 @@ def replace_file(path: Path, content: bytes, run: str = "") -> None:
 
 
 def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = (), overwrite: bool = False) -> None:
-    """Raises UsageError unless a command can write a file under the name --output, which is none of its inputs.
+    """Raises UsageError, before anything is computed, unless a command can write its --output.
 
-    So nothing is computed first.  overwrite: one that is there may be replaced.
+    suffixes: the name must end with one of them.
+    inputs: files that the command reads, which it must not replace.
+    overwrite: whether another file that is there may be replaced.
     """
     if not path.name.endswith(tuple(suffixes)):
         wanted = f"one of {', '.join(suffixes)}" if len(suffixes) > 1 else suffixes[0]
@@ -305,14 +319,14 @@ def check_output(path: Path, suffixes: Sequence[str], inputs: Sequence[Path] = (
 
 
 def same_file(path: Path, others: Iterable[Path]) -> bool:
-    """Tells whether a file is there that one of these names too.  Collective: no."""
+    """Tells whether `path` exists and is the same file as one of the others.  Collective: no."""
     return os.path.exists(path) and any(os.path.exists(other) and path.samefile(other) for other in others)
 
 
 def check_folder(folder: Path) -> None:
-    """Raises OSError where no file can be made in a folder; of one that is not there, where it cannot be made itself.
+    """Raises OSError unless a file can be made in a folder, or the folder itself can be made where there is none.
 
-    Nothing is made.
+    Nothing is left behind: it tries with a file without a name.
     """
     there = folder
     for there in (folder, *folder.absolute().parents):
@@ -333,10 +347,7 @@ def check_folder(folder: Path) -> None:
 
 
 def write_output(path: Path, content: bytes) -> None:
-    """Writes what a command was asked for; a file or a link that was there is replaced as a whole.
-
-    Raises StorageError.
-    """
+    """Writes the output of a command; a file or a link of that name is replaced as a whole.  Raises StorageError."""
     try:
         replace_file(path, content)
     except OSError as error:
@@ -346,7 +357,7 @@ def write_output(path: Path, content: bytes) -> None:
 
 
 def write_through(path: Path, content: bytes) -> None:
-    """Writes a new file down to the disk.  Raises OSError, also where there is one of that name, or a link."""
+    """Writes a new file and flushes it to the disk.  Raises OSError, FileExistsError for a name that is taken."""
     with path.open("xb") as file:
         file.write(content)
         file.flush()
@@ -354,7 +365,7 @@ def write_through(path: Path, content: bytes) -> None:
 
 
 def to_the_disk(file: int) -> None:
-    """Waits until an open file or folder is on the disk, where its file system knows how.  Raises OSError."""
+    """Waits until an open file or folder is on the disk, where its file system supports that.  Raises OSError."""
     try:
         os.fsync(file)
     except OSError as error:
@@ -363,9 +374,9 @@ def to_the_disk(file: int) -> None:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Renames a file within its folder, down to the disk."""
+    """Renames a file within its folder, and waits until the new name is on the disk.  Raises OSError."""
     os.replace(old, new)
-    with suppress(PermissionError):  # who may write into a folder may perhaps not list it
+    with suppress(PermissionError):  # a user may have the right to write into a folder but not to list it
         folder = os.open(new.parent, os.O_RDONLY)
         try:
             to_the_disk(folder)

@@ -1,6 +1,6 @@
-"""`python -m macmpi.init DATA`: write a commented config for a data set, from what is found there.  Needs no MPI.
+"""`python -m macmpi.init DATA`: looks at a data set and writes a commented config for it.  Needs no MPI.
 
---list, --config NAME and --batch NAME print what macmpi brings along instead.
+--list, --config NAME and --batch NAME print documented configs and batch scripts that macmpi brings along instead.
 """
 
 from __future__ import annotations
@@ -34,23 +34,25 @@ SHOWN = (
     *("stochastic.batch", "stochastic.damping", "stochastic.ridge", "stochastic.patience"),
     *("parallel.data", "run.max_iterations", "run.refit", "run.threads"),
 )
-"""Keys that are often changed; those that say "auto" are shown too."""
+"""The keys that users often change: a config shows them all, and besides them each key that is "auto"."""
 
 DRAWN = ("data.validation", "data.seed")
-"""Keys that mean nothing where the data bring validation points."""
+"""Keys that have no effect where the data bring their own validation points."""
 
 PLACE = "a path is seen from the folder in which the program is started"
 
 LISTED, INDENT, WIDTH = 10, 28, 118
-"""Classes that a comment can list; the column in which comments begin, and the one in which they end."""
+"""The number of classes that a comment lists; the columns in which comments begin and end."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """A data set and what a config has to say of it.
+    """A data set, and the config that suits it.
 
-    config: what is given; resolved: that with a value for each "auto"; doubt: what the targets are where that leaves it
-    open whether they are classes.
+    config: the keys that the file will give.
+    resolved: the same with a value for each "auto".
+    data: the outline of the data set, without its points.
+    doubt: a description of the targets where they may be classes or amounts; "" where that is clear.
     """
 
     config: Config
@@ -59,7 +61,7 @@ class Found:
     doubt: str = ""
 
     def in_words(self) -> str:
-        """Points, columns and targets, in a line."""
+        """Describes points, columns and targets in a line."""
         n_in, n_out, n, n_val = self.data.sizes.counts
         classes, targets = self.data.classes, f"targets: {many(n_out, 'number')} a point"
         if self.data.autoencoder:
@@ -71,13 +73,13 @@ class Found:
 
     @property
     def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """The loss that is given, and the other one, each with what the targets are to it."""
+        """Two losses, that of the config first: each with its kind of targets in words, "classes" or "amounts"."""
         both = ("cross_entropy", "classes"), ("squared", "amounts")
         return both if self.config.model.loss == "cross_entropy" else both[::-1]
 
 
 def brought_along(args: Namespace) -> str:
-    """The text that is asked for of what macmpi brings along.  Raises UsageError."""
+    """Returns the list, the config or the batch script that an option asks for.  Raises UsageError."""
     asked = "--list" if args.list else f"--config {args.config}" if args.config else f"--batch {args.batch}"
     for option, value in (("--output", args.output), ("--set", args.set), ("--overwrite", args.overwrite)):
         if value:
@@ -91,7 +93,10 @@ def brought_along(args: Namespace) -> str:
 
 
 def look(source: str, settings: list[str]) -> Found:
-    """Reads a data set, as a run would.  Raises UsageError where a run on it is refused."""
+    """Reads a data set and settles its config as a run would.  Raises UsageError where a run on it is refused.
+
+    source: the name of the data; settings: "table.key=value", as --set gives them.
+    """
     config = validate({}, f"{source} and --set", [f"data.source={toml(source)}", *settings])
     points = points_of(config)
     try:
@@ -102,12 +107,15 @@ def look(source: str, settings: list[str]) -> Found:
 
 
 def _either(config: Config, points: Points) -> Found:
-    """Whole numbers, few different ones, are classes if they are numbered without a gap from 0 or 1, else amounts."""
+    """Decides whether targets that are a few different whole numbers are classes or amounts.
+
+    They are taken for classes where they are numbered without a gap from 0 or 1.  Raises UsageError.
+    """
     amounts, labels = (replace(config, model=replace(config.model, loss=loss)) for loss in ("squared", "cross_entropy"))
     numbers = _found(amounts, points, "a few different whole numbers")
     try:
         classes = _found(labels, points)
-    except UsageError:  # as where one of them occurs once
+    except UsageError:  # for instance where a label occurs only once
         return numbers
     values = np.asarray(classes.data.classes)
     first, count = values[0], len(values)
@@ -117,7 +125,7 @@ def _either(config: Config, points: Points) -> Found:
 
 
 def _found(config: Config, points: Points, doubt: str = "") -> Found:
-    """Settles the config of a data set for a run on one rank.  Raises UsageError where no plan can be made."""
+    """Gives each "auto" of a config its value, for a run on one rank.  Raises UsageError where no plan can be made."""
     known, decisions = with_loss(config, points)
     source = Source(known, points)
     sizes = source.sizes()
@@ -127,7 +135,10 @@ def _found(config: Config, points: Points, doubt: str = "") -> Found:
 
 
 def config_of(found: Found, source: str, path: Path) -> str:
-    """The config as TOML.  source: the name of the data; path: that of the config, for the commands in it."""
+    """Writes the config as TOML, with comments.
+
+    source: the name of the data; path: that of the config, for the commands in the comment at its head.
+    """
     run = f"{program('run')} {shlex.quote(str(path))}"
     head = [
         f"{source}: {found.in_words()}.",
@@ -162,7 +173,7 @@ def config_of(found: Found, source: str, path: Path) -> str:
 
 
 def _line(setting: str, comment: str) -> list[str]:
-    """A setting with its comment to the right, which may go on below."""
+    """Writes a setting with its comment to the right, which continues in further lines where it is long."""
     column = max(INDENT, len(setting) + 2)
     first, more = (f"{text:{column}s}# " for text in (setting, ""))
     wrapper = textwrap.TextWrapper(max(WIDTH, column + 32), first, more, break_on_hyphens=False)
@@ -170,7 +181,10 @@ def _line(setting: str, comment: str) -> list[str]:
 
 
 def begun(args: Namespace) -> str:
-    """Writes a config and says what comes next, or gives what macmpi brings along.  Raises UsageError, StorageError."""
+    """Writes a config and returns the lines to print, or returns what --list, --config or --batch ask for.
+
+    Raises UsageError and StorageError.
+    """
     if args.data is None:
         return brought_along(args).rstrip("\n")
     if not args.data:

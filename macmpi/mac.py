@@ -3,10 +3,10 @@
     Z-step    for each point n:       min over z_n of eq. (4)           points partitioned, Allgatherv of Z
     W-step    for each unit (k, h):   min over w_kh of its regression   units assigned, Allgatherv of W
 
-Every rank holds all weights and computes the tiles that the plan gives it.  Replicated, it holds all data and
-coordinates too, or shares them with the ranks of its node: a rank writes its own rows inside of `writing` alone and
-reads no others there.  Sharded, it holds its own points: only sums over points and weights are exchanged, and all ranks
-do every regression jointly.
+Every rank holds all weights, and computes the tiles of points and units that the plan assigns to it.  With replicated
+points it also holds all data and coordinates, or shares one copy with the ranks of its node; it writes its own rows
+inside `with points.writing(...)`, and reads no other rows there.  Where points are spread over the ranks it holds only
+its own: then ranks exchange sums over points and weights alone, and work on every regression together.
 """
 
 from __future__ import annotations
@@ -16,35 +16,38 @@ from dataclasses import replace
 import numpy as np
 
 from macmpi.half_steps.method import FLAT, SETTLED, STILL, MethodText, TrainingMethod
-from macmpi.half_steps.problems import prepare_z, z_inputs, z_problem
+from macmpi.half_steps.problems import prepare_z, renew_metric, z_inputs, z_problem
 from macmpi.half_steps.w_step import fit, keep_better, located, solve, words
 from macmpi.nets.losses import times
 from macmpi.parallel.shared_work import share_on_node
 from macmpi.state import W_STEP, Z_STEP, MacState, Pause, State, never
 
 REFITS = 5
-"""An inexact refit is made at most this number of times."""
+"""An inexact refit of the last layer is repeated until it was made this number of times."""
 
 REFIT = 1e-4
-"""The relative fall of E1 + ridge below which an inexact refit is not repeated."""
+"""An inexact refit is not repeated where it lowered E1 + ridge by less than this share."""
 
 
 class Mac(TrainingMethod[MacState]):
-    """MAC as a Method: begin, start, sweep, move_multipliers, evaluate, finish.  Collective: where a method says so."""
+    """Trains by full MAC: the training loop calls begin, sweep, move_multipliers and finish.
+
+    Collective: where a method says so.
+    """
 
     @property
     def text(self) -> MethodText:
-        """Says of the run: the W-solver of each segment, and when full MAC has settled.  Collective: no."""
+        """Describes the run for messages: the W-solver of each segment, when full MAC has settled.  Collective: no."""
         schedule = self.plan.resolved.schedule
         settled = FLAT if schedule.patience else STILL if schedule.discrete else SETTLED
         return MethodText(words(self.plan), settled=settled)
 
     def new_record(self, state: State[MacState]) -> MacState:
-        """Gives the record that a first State has already.  Collective: no."""
+        """Returns the record of the first State, which was made with it.  Collective: no."""
         return state.own
 
     def begin(self, state: State[MacState]) -> None:
-        """Computes the first segment's features, and its Gram where a new State lacks it.  Collective: yes."""
+        """Computes the features of the first segment, and their Gram where a new State lacks it.  Collective: yes."""
         self.parts.begin_first(state)
         if not len(state.own.grams):
             state.own.grams = self.team.array((self.plan.offsets.grams[-1],), np.float64)
@@ -52,9 +55,10 @@ class Mac(TrainingMethod[MacState]):
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
-        """Does one iteration: a Z-step, then a W-step, of each minibatch of coordinates in turn; usually there is one.
+        """Does one iteration: for each minibatch of coordinates, usually one, a Z-step and then a W-step.
 
-        It may pause behind a Z-step, and then gives False.  Collective: yes.
+        pause: is asked after each Z-step whether to stop there; sweep then returns False, otherwise True.
+        Collective: yes.
         """
         last = self.plan.resolved.minibatches - 1
         for minibatch in range(state.position // 2, last + 1):
@@ -67,14 +71,14 @@ class Mac(TrainingMethod[MacState]):
         return True
 
     def last_w_step(self, state: State[MacState]) -> None:
-        """Ends an iteration with a W-step, or with what a method does in its place.  Collective: yes."""
+        """Ends an iteration with a W-step; methods built on MAC do something else in its place.  Collective: yes."""
         self.w_step(state)
 
     def z_step(self, state: State[MacState]) -> None:
-        """Solves eq. (4) for each point: own tiles, then Allgatherv of the coordinates, at the end of `writing`.
+        """Solves eq. (4) for each point of the present minibatch; other points keep their coordinates.
 
-        Points of other minibatches keep the coordinates that they have.  What all points share, a preconditioner, is
-        made from a sample of them.  Collective: yes.
+        Each rank solves its own tiles, and the end of `writing` exchanges the coordinates (Allgatherv).  The
+        preconditioner, which all points share, is made first, from a sample of them.  Collective: yes.
         """
         parts, solver = self.parts, self.plan.resolved.z_solver
         minibatch = state.position // 2, self.plan.resolved.minibatches
@@ -89,10 +93,11 @@ class Mac(TrainingMethod[MacState]):
         state.position |= W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
-        """Solves one regression a unit: own tiles of units, then Allgatherv of the weights.  Collective: yes.
+        """Solves the regression of each unit: each rank solves its own tiles, then Allgatherv of the weights.
 
-        Each `solve` carries out a work list, the exchange included; leading and trailing layers are those that trainers
-        fit before and after the regressions.  A segment with a quantiser keeps its weights where they were better.
+        Each `solve` carries out a work list, the exchange included.  Trainers fit the leading layers before, and the
+        trailing layers after the regressions.  A segment with a quantiser keeps its old weights where those were
+        better.  Collective: yes.
         """
         parts, plan = self.parts, self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
@@ -104,9 +109,10 @@ class Mac(TrainingMethod[MacState]):
         state.position = (minibatch + 1) % plan.resolved.minibatches * 2
 
     def move_multipliers(self, state: State[MacState]) -> None:
-        """lambda_k <- lambda_k - M_k (z_k - f_k(z_{k-1})), bounded: own points, then Allgatherv.  Collective: yes.
+        """lambda_k <- lambda_k - mu M_k (z_k - f_k(z_{k-1})), clipped to +-multiplier_max.
 
-        The Lagrangian has -lambda_k^T (z_k - f_k): in a `ZProblem` it is the shift u_k = M_k^-1 lambda_k.
+        The sign follows from the Lagrangian, which has -lambda_k^T (z_k - f_k).  Each rank moves the multipliers of its
+        own points, then Allgatherv.  Collective: yes.
         """
         given, multipliers = z_inputs(self.parts, state), state.own.multipliers
         bound = self.plan.resolved.schedule.multiplier_max
@@ -120,11 +126,11 @@ class Mac(TrainingMethod[MacState]):
             np.clip(own, -bound, bound, out=own)
 
     def finish(self, state: State[MacState]) -> State[MacState]:
-        """Postprocessing: Z feasible, then a refit of the last layer, kept if E1 + ridge falls.  Collective: yes.
+        """Postprocesses: sets Z = f, then refits the last layer, and keeps the refit where E1 + ridge falls.
 
-        Without coordinates there is nothing to do.  Those of many points that ranks hold apart are overwritten: memory
-        may not hold them twice.  The refit is repeated while it lowers E1 + ridge by more than `REFIT`, unless one is
-        exact.
+        It returns a new State and leaves the old one as it is, but for the coordinates of many points that are spread
+        over the ranks: these it overwrites, because memory may not hold them twice.  An inexact refit is repeated while
+        it lowers E1 + ridge by a share of at least `REFIT`.  Without coordinates nothing is done.  Collective: yes.
         """
         parts, plan = self.parts, self.plan
         Z, moved = parts.points.spare(state.Z), state.own.multipliers
@@ -132,6 +138,7 @@ class Mac(TrainingMethod[MacState]):
         after = replace(state, weights=state.weights.copy(), Z=Z, own=own, mu=state.mu_done or state.mu)
         if not plan.chain.sites:
             return after
+        renew_metric(parts, after)  # before the first Z-step there is none
         parts.feasible(after)
         before, last = self._last_objective(after), len(plan.chain.sites)
         for _ in range(1 if plan.resolved.regressions[last].solver.exact else REFITS):
@@ -147,7 +154,7 @@ class Mac(TrainingMethod[MacState]):
         return after
 
     def _last_objective(self, state: State[MacState]) -> float:
-        """E1, and the last layer's ridge and other penalties, per point.  Collective: yes."""
+        """Computes E1 and the penalties of the last layer's weights (ridge, l1), per point.  Collective: yes."""
         last = len(self.plan.chain.segments) - 1
         shaping = self.team.from_root(lambda: self.parts.shaping_of(state, [last]))
         return self.parts.nested(self.parts.weights(state)).error + shaping / self.parts.points.total_weight

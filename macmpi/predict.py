@@ -1,4 +1,4 @@
-"""`python -m macmpi.predict MODEL DATA --output FILE`: apply a trained net to the points of a file.  Needs no MPI."""
+"""`python -m macmpi.predict MODEL DATA --output FILE`: applies a trained net to the points of a file.  Needs no MPI."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ OUTPUTS = (".npy", ".npz", ".h5", ".hdf5", *CSV, *PARQUET)
 
 
 def read_points(path: Path, dataset: str, size: list[int]) -> Any:
-    """The points of a file, an array or a table, or the images of a folder.
+    """Reads the points of a file, an array or a table, or the images of a folder.  Raises UsageError.
 
-    size: height and width that training resized images to; [] as they are.  Raises UsageError.
+    dataset: the name of the array in a file that holds several.
+    size: height and width to which training resized images; [] for images in their own size.
     """
     if os.path.isdir(path) and path.suffix not in SUFFIXES:
         return images_of(path, size)[0]
@@ -47,7 +48,7 @@ def read_points(path: Path, dataset: str, size: list[int]) -> Any:
 def names_of(model: Model, what: str, columns: int) -> list[str]:
     """Names the columns of a table of outputs: the classes, code_1, byte_1, prediction_1, or an autoencoder's columns.
 
-    what: the method of the model that gives them, as "predict" or "encode"; columns: their number.
+    what: the method of `Model` that computed the outputs, such as "predict" or "encode"; columns: their number.
     """
     if what == "probabilities" and model.classes is not None:
         return [str(c) for c in model.classes.tolist()]
@@ -59,7 +60,10 @@ def names_of(model: Model, what: str, columns: int) -> list[str]:
 
 
 def packed(path: Path, Y: Array, names: list[str]) -> bytes:
-    """The outputs in the format that the path names.  names: of the columns of a table.  Raises UsageError."""
+    """Encodes the outputs in the format that the ending of the path names.  Raises UsageError.
+
+    names: the names of the columns, for a table.
+    """
     buffer = io.BytesIO()
     if is_table(path):
         return table_bytes(path, dict(zip(names, Y.reshape(len(Y), int(np.prod(Y.shape[1:]))).T, strict=True)))
@@ -73,7 +77,7 @@ def packed(path: Path, Y: Array, names: list[str]) -> bytes:
 
 
 def predicted(args: Namespace) -> str:
-    """Writes the outputs, and says of how many points.  Raises UsageError and StorageError."""
+    """Computes and writes the outputs, and returns the line to print.  Raises UsageError and StorageError."""
     check_output(args.output, OUTPUTS, (args.model, args.data), args.overwrite)
     model = load(args.model, args.weights)
     model.check_action(args.what)

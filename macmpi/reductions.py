@@ -1,4 +1,7 @@
-"""Reductions that the mathematics asks of the ranks, each with its answer on one process."""
+"""Reductions that the mathematics needs from the ranks, each as one process computes it.
+
+macmpi/parallel has the versions for many ranks; code that computes sees only the classes of this module.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,17 @@ EVERY = slice(None)
 
 
 class Average:
-    """Means over a sample of points that are all at hand."""
+    """Computes means over a sample of points; this class is for samples that one process holds whole."""
 
     def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
-        """The mean over the sample; part(rows) gives that over some of its rows, of that shape.  Collective: no."""
+        """Computes the mean of a quantity over the sample.  Collective: where the sample is spread over ranks.
+
+        part(rows): computes its mean over some rows of the sample, an array of that shape.
+        """
         return part(EVERY)
 
     def rows(self, part: Callable[[slice], Array]) -> Array:
-        """Gives part(rows) for the sample, row by row.  Collective: no."""
+        """Returns part(rows) for the rows of the sample that this rank holds.  Collective: no."""
         return part(EVERY)
 
     def form(self, V: Array, M: Array) -> Array:
@@ -34,15 +40,16 @@ AT_ONCE = Average()
 Partial = Callable[[slice], tuple[Array, ...]]
 
 OverPoints = Callable[[Partial], tuple[Array, ...]]
-"""Sums what a partial gives for each run of points, in order, in a W-solver in float64: one round of it."""
+"""A function that sums partial(rows) over all runs of points, in their order; a W-solver's sums are in float64."""
 
 
 @dataclass(frozen=True)
 class LazyRows:
-    """Rows (N, H) that are made when they are asked for, some at a time, and never all kept.
+    """An array (N, H) whose rows are computed when they are read, and not kept.
 
-    They are read like an array: `rows[some]` are made now, `rows[:, columns]` and `rows.reshape` when they are read.
-    make(rows): some of them.
+    It is read like an array: `lazy[rows]` computes these rows at once; `lazy[:, columns]` and `lazy.reshape` are lazy
+    arrays again.
+    make(rows): computes some rows.
     """
 
     make: Callable[[Any], Array]
@@ -60,14 +67,14 @@ class LazyRows:
         return self.shape[0]
 
     def reshape(self, count: int, width: int) -> LazyRows:
-        """Gives the same numbers in `count` rows of `width`, several of which are one of these rows.
+        """Cuts each row into several rows of `width`, `count` in all.
 
-        They can be asked for by number, or by slices that begin and end with a row of these.
+        The new rows can be read by number, or by slices that begin and end where an old row does.
         """
         each = self.shape[1] // width
 
         def make(rows: Any) -> Array:
-            if np.ndim(rows):  # rows by number
+            if np.ndim(rows):  # the numbers of rows
                 asked, back = np.unique(rows // each, return_inverse=True)
                 return self.make(asked).reshape(-1, width)[back * each + rows % each]
             whole = rows if rows == EVERY else slice(rows.start // each, rows.stop // each)
@@ -80,11 +87,11 @@ class LazyRows:
 
 
 Rows = Array | LazyRows
-"""These are read by runs of rows."""
+"""An array, or a lazy one, that is read by runs of rows."""
 
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:
-    """Sums over chunks of points, in their order, on this rank alone.  Collective: no."""
+    """Returns an `OverPoints` that sums over chunks of points, in their order, on this rank alone.  Collective: no."""
 
     def total(partial: Partial) -> tuple[Array, ...]:
         sums = tuple(np.array(part, dtype=np.float64) for part in partial(chunks[0]))
@@ -103,30 +110,31 @@ class SharedMatrix:
     """Makes a matrix block by block on this rank alone, which is the reference for ranks that share the work."""
 
     def matrix(self, rows: int, columns: int) -> Array:
-        """Makes a float64 matrix that may hold anything.  Collective: where ranks share the work."""
+        """Allocates a float64 matrix, uninitialised.  Collective: where ranks share the work."""
         return np.empty((rows, columns))
 
     def fill(self, blocks: Sequence[Array], make: Make) -> None:
-        """Puts make(i) into block i, a view of `matrix`: each is made by one rank, and all ranks then see all.
+        """Puts make(i) into block i, a view of `matrix`.  Collective: where ranks share the work.
 
-        Collective: where ranks share the work.
+        Each block is computed by one rank; at the end all ranks see all blocks.
         """
         for i, block in enumerate(blocks):
             block[:] = make(i)
 
     def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
-        """All rows of a matrix: make(i) gives those of runs[i].  Collective: where ranks share the work."""
+        """Returns a whole matrix, of which make(i) computes rows runs[i].  Collective: where ranks share the work."""
         return np.concatenate([make(i) for i in range(len(runs))])
 
     def from_rank0(self, found: Array) -> Array:
-        """Gives every rank, in place, the numbers of rank 0, before all decide by them which sum comes next.
+        """Overwrites the numbers in `found` by those of rank 0, on every rank.  Collective: where ranks share the work.
 
-        Processors of unlike kinds round them in different ways.  Collective: where ranks share the work.
+        It is called before ranks decide by these numbers what to sum next, because processors of different kinds may
+        round them differently.
         """
         return found
 
     def anywhere(self, failed: bool) -> bool:
-        """Tells whether something has failed on any rank.  Collective: where ranks share the work."""
+        """Tells whether `failed` is True on any rank.  Collective: where ranks share the work."""
         return failed
 
 

@@ -1,4 +1,4 @@
-"""`python -m macmpi.report RUN [RUN ...] [--output DIR]`: pictures of runs, PNG files and one page.  Needs no MPI."""
+"""`python -m macmpi.report RUN [RUN ...] [--output DIR]`: draws runs, as PNG files and one page.  Needs no MPI."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 OURS = re.compile(rb"Software\0macmpi|Drawn by macmpi")
-"""The files of a report hold one of these; no others are replaced."""
+"""Each file of a report holds one of these texts; a file without them is never replaced."""
 
 STYLE = """
 :root { color-scheme: light dark; --faint: #767676; }
@@ -39,18 +39,18 @@ h2 { font-size: 1.15rem; margin: 0 0 0.5rem; }
 .table { overflow-x: auto; }
 @media print { :root { color-scheme: light; } body { max-width: none; margin: 0; font-size: 10pt; } }
 """
-"""The page is shown in light and in dark, on screens and on paper."""
+"""The style of the page, for light and dark screens and for paper."""
 
 
 def named(paths: Iterable[Path]) -> dict[Path, str]:
-    """The runs, each once, and their names: those of their folders, or where two share one the paths as given."""
+    """Names each run, once: by its folder's name, or by the path as given where two folders have the same name."""
     once = list({path.resolve(): path for path in paths}.values())
     names = [readable(path.resolve().name) for path in once]
     return {p: name if names.count(name) == 1 else readable(p) for p, name in zip(once, names, strict=True)}
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
-    """The runs that can be drawn, and why others cannot.  Raises UsageError when none can."""
+    """Reads the runs; returns those that can be drawn, and why others cannot.  Raises UsageError where none can."""
     results, lost = [], []
     for path, name in named(paths).items():
         try:
@@ -68,7 +68,11 @@ def page(
     missing: Sequence[str],
     colours: Sequence[str] = (),
 ) -> str:
-    """The report as HTML, with the pictures (PNG) inside.  colours: of the runs, in the pictures that compare them."""
+    """Writes the report as HTML, with the pictures (PNG) inside.
+
+    missing: lines on runs and pictures that could not be drawn.
+    colours: the colour of each run in the pictures that compare them.
+    """
     title = escape("macmpi: " + ", ".join(result.name for result in results))
     of_run = ("run", "net", "ranks", "iterations", "seconds", "best at")
     heads = (*of_run, "E1 training", "E1 validation", "validation points", "ended")
@@ -91,7 +95,7 @@ def page(
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[str] = ()) -> str:
-    """Cells of text; the first of each row is marked with its colour."""
+    """Writes a table of text as HTML.  colours: of each row, a dot before its first cell; () for none."""
     marks = [f'<span class="run" style="background: {c}"></span>' for c in colours] or [""] * len(rows)
     lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
     for mark, cells in zip(marks, rows, strict=True):
@@ -100,14 +104,14 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence
 
 
 def differences(results: Sequence[Result]) -> list[list[str]]:
-    """The keys of the configs that do not have one value in all runs, each with its values."""
+    """Lists the keys of the configs whose values differ between the runs, each with its values."""
     configs = [{} if result.config is None else flat(result.config) for result in results]
     values = {key: [str(config.get(key, "-")) for config in configs] for config in configs for key in config}
     return [[key, *found] for key, found in values.items() if len(set(found)) > 1]
 
 
 def row(result: Result) -> list[str]:
-    """A run's cells of the table; the errors are those of the best weights, by validation."""
+    """Writes the cells of a run for the table; the errors are those of its lowest validation error."""
     last, best = result.records[-1], min(reversed(result.records), key=lambda record: record["E1_val"])
     net = "-" if result.config is None else "-".join(map(str, result.config.model.units))
     net = net if result.end is None else result.end.model.sizes
@@ -120,7 +124,7 @@ def row(result: Result) -> list[str]:
 
 
 def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> list[Path]:
-    """Draws and writes everything; gives the paths.  Raises UsageError and StorageError."""
+    """Draws the pictures and writes them and the page; returns their paths.  Raises UsageError and StorageError."""
     try:
         from macmpi.results.pictures import colours_of, draw
     except ImportError as error:
@@ -142,7 +146,7 @@ def write(results: Sequence[Result], folder: Path, missing: Sequence[str]) -> li
 
 
 def reported(args: Namespace) -> str:
-    """Draws the runs, and names the files of the report.  Raises UsageError and StorageError."""
+    """Draws the runs, and returns the paths of the report as lines to print.  Raises UsageError and StorageError."""
     if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
         raise UsageError(f"--output {args.output} is a file; name a folder")
     results, lost = read_all(args.runs)

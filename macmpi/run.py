@@ -1,11 +1,11 @@
-"""`python -m macmpi.run CONFIG.toml`: read, plan, train.  Under mpiexec, on all its ranks."""
+"""`python -m macmpi.run CONFIG.toml`: reads a config, plans, and trains; under mpiexec on all its ranks."""
 
 from __future__ import annotations
 
 from macmpi.training import process
 
 if __name__ == "__main__":
-    process.hold_stop_signals()  # they wait from the first line on: loading what follows takes a while
+    process.hold_stop_signals()  # at once, because the imports below take a while
 
 import sys
 from dataclasses import replace
@@ -24,7 +24,10 @@ from macmpi.training.time_limit import seconds_left
 
 
 def settle(argv: list[str]) -> tuple[Any, ...]:
-    """Reads the command line and the config, or refuses them; rank 0 does, before the others import NumPy."""
+    """Reads the command line and the config, and returns both, with defaults filled in.  Raises UsageError.
+
+    Rank 0 calls it for all, so that a refusal comes before the other ranks import NumPy.
+    """
     args = parsed("run", argv)
     from macmpi import config as configs
     from macmpi.config.reading import read_named
@@ -58,9 +61,9 @@ def settle(argv: list[str]) -> tuple[Any, ...]:
 
 
 def run(team: Team, argv: list[str], began: float | None = None) -> int:
-    """Runs the whole program on one rank; gives the exit code.  Collective: yes.
+    """Runs the whole program on this rank, and returns the exit code.  Collective: yes.
 
-    began: when the program did, by `clock.now`; --max-time is counted from there.
+    began: the time of `clock.now` at which the program started, from which --max-time is counted; None for now.
     """
     began = now() if began is None else began
     args, config = team.from_root(lambda: settle(argv))
@@ -102,7 +105,7 @@ def main() -> None:
     except MacmpiError as error:
         if speaks():
             warn(str(error))
-        if in_task() or not speaks():  # a launcher may end the one that speaks as soon as another ends
+        if in_task() or not speaks():  # otherwise the launcher might end the rank that prints
             process.wait_for_others()
         sys.exit(error.exit_code)
     if team.size > 1:

@@ -1,4 +1,4 @@
-"""`python -m macmpi.show MODEL.h5`: the model card of a trained net, for people or as JSON.  Needs no MPI."""
+"""`python -m macmpi.show MODEL.h5`: prints the model card of a trained net, for people or as JSON.  Needs no MPI."""
 
 from __future__ import annotations
 
@@ -21,26 +21,26 @@ from macmpi.results.model import Model
 from macmpi.results.model_file import load
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
-"""Heights from 0 to 8; the plain ones where a terminal has no others."""
+"""Bars of heights 0 to 8, and those for terminals that can print ASCII alone."""
 
 COLUMNS = 60
-"""Signs of a curve that is drawn in a line."""
+"""The largest number of characters of a curve that is drawn in a line."""
 
 ROWS = 5
-"""Records of the curve that are shown as numbers."""
+"""The number of records of the curve that are shown as numbers."""
 
 LABEL = 14
-"""Signs before what is said."""
+"""The width of the column of labels, in characters."""
 
 
 # --- the parts --------------------------------------------------------------------------------------------------------
 
 
 def layers(model: Model) -> list[str]:
-    """The maps of the net, each as a word or two: "affine 64", "sigmoid"; the steps of a recurrent layer as one."""
+    """Lists the maps of the net, each in a word or two, such as "affine 64"; all steps of a recurrent layer as one."""
     chain, words, skipped = model.chain, list[str](), set[int]()
     for i, map_ in enumerate(chain.maps):
-        if map_.own.kind == "first_state":  # an affine map and an activation behind it, and again in each step
+        if map_.own.kind == "first_state":  # each step has an affine map and an activation
             steps = [j for j, block in enumerate(chain.whole.blocks) if block == chain.whole.blocks[i + 1]]
             words.append(f"recurrent, {len(steps)} steps of {chain.maps[i + 1].own.n_out:,}")
             skipped |= {i + 1, *range(i + 3, steps[-1] + 2)}
@@ -57,7 +57,7 @@ def _layer(map_: Any) -> str:
 
 
 def net_lines(model: Model) -> Iterator[tuple[str, str]]:
-    """The net itself, which every model.h5 has."""
+    """Describes the net itself, which every model.h5 has: pairs of a label and a text."""
     yield "net", f"{model.sizes} {model.task}, {model.chain.existing:,} weights"
     yield "layers", shortened(layers(model), " > ")
     if model.classes is not None:
@@ -66,7 +66,7 @@ def net_lines(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def card_lines(card: Card) -> Iterator[tuple[str, str]]:
-    """The card: data, training, errors and scores, curve, machine."""
+    """Describes the card: data, training, errors and scores, curve, machine; pairs of a label and a text."""
     about, training = card.data, card.training
     yield "data", f"{about.source}: {about.training_points:,} training, {about.validation_points:,} validation points"
     yield "", f"{many(about.inputs, 'column')} in, {about.outputs:,} out; SHA-256 {about.sha256[:16]}"
@@ -87,7 +87,7 @@ def card_lines(card: Card) -> Iterator[tuple[str, str]]:
 
 
 def curve_lines(curve: Sequence[Record]) -> Iterator[tuple[str, str]]:
-    """The validation error drawn in a line, and some records as numbers."""
+    """Draws the validation errors of all records in a line, and writes some of the records as numbers."""
     values = [record.E1_val for record in curve]
     if not any(value is not None for value in values):
         return
@@ -102,7 +102,7 @@ def curve_lines(curve: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def bars_of(stream: Any) -> str:
-    """The bars that a stream can print."""
+    """Returns the bars that a stream can print."""
     try:
         BARS.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -111,7 +111,10 @@ def bars_of(stream: Any) -> str:
 
 
 def sparkline(values: Sequence[float | None], bars: str = BARS) -> str:
-    """Heights of bars on a logarithmic scale, of at most COLUMNS evenly spaced values; a gap where there is none."""
+    """Draws values as a line of bars on a logarithmic scale, at most COLUMNS of them, evenly spaced.
+
+    A value that is None, not positive or not finite is a gap.
+    """
     chosen = [values[i] for i in evenly(len(values), COLUMNS)]
     logs = [math.log(v) if v is not None and 0.0 < v < math.inf else None for v in chosen]
     known = [v for v in logs if v is not None]
@@ -121,7 +124,7 @@ def sparkline(values: Sequence[float | None], bars: str = BARS) -> str:
 
 
 def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The machine and the versions of the launch that wrote the model, as far as they are known."""
+    """Describes the machine and the versions of the run that wrote the model, as far as they are known."""
     said = {name: str(machine[name]) for name in ("host", "machine", "cores", "git_commit") if machine.get(name)}
     if "host" in said:
         cores = f", {said['cores']} cores" if "cores" in said else ""
@@ -129,21 +132,21 @@ def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
     versions = machine.get("versions")
     if isinstance(versions, dict):
         yield "versions", ", ".join(f"{name} {version}" for name, version in versions.items())
-    with suppress(LookupError, TypeError, AttributeError):  # of a version that did not say
+    with suppress(LookupError, TypeError, AttributeError):  # older versions did not record it
         yield "arithmetic", described(machine["kernels"])
     if "git_commit" in said:
         yield "commit", said["git_commit"]
 
 
 def shortened(words: Sequence[str], between: str, most: int = 24) -> str:
-    """The first and the last words where they are many."""
+    """Joins words, and where there are more than `most` the first and the last ones alone."""
     if len(words) <= most:
         return between.join(words)
     return between.join([*words[: most - 5], f"... ({len(words):,})", *words[-4:]])
 
 
 def shown(lines: Iterable[tuple[str, str]]) -> str:
-    """Labels in a column, and what is said of each."""
+    """Writes pairs of a label and a text as lines, with the labels in one column."""
     return "\n".join(f"{printable(label):{LABEL}s}{printable(text)}".rstrip() for label, text in lines)
 
 
@@ -151,7 +154,7 @@ def shown(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def as_json(model: Model, numbers: dict[str, Any]) -> str:
-    """Net, weights, attributes and card as one JSON object; without card where the file has none."""
+    """Writes net, weights, attributes and card as one JSON object; card is null where the file has none."""
     whole = {
         "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
         "classes": model.classes,
@@ -163,7 +166,7 @@ def as_json(model: Model, numbers: dict[str, Any]) -> str:
 
 
 def told(args: Namespace) -> str:
-    """The answer of the command.  Raises UsageError."""
+    """Reads the model and returns the text to print.  Raises UsageError."""
     if args.config and args.json:
         raise UsageError("--config and --json: give one of them; the JSON holds the config too")
     model = load(args.model)
@@ -183,7 +186,7 @@ def told(args: Namespace) -> str:
         return shown([*net_lines(model), *card_lines(card)])
     except UsageError as error:
         raise UsageError(f"{args.model}: {error}") from None
-    except (ValueError, RecursionError) as error:  # a number of thousands of digits, say
+    except (ValueError, RecursionError) as error:  # for instance a number of thousands of digits
         raise UsageError(f"{args.model}: the model card is damaged: {first_line(error)}") from None
 
 

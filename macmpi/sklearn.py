@@ -1,4 +1,4 @@
-"""Estimators in scikit-learn's manner: MACRegressor, MACClassifier, MACAutoencoder."""
+"""Estimators with the interface of scikit-learn: MACRegressor, MACClassifier, MACAutoencoder."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from macmpi.data.checks import as_array, as_flag, as_inputs, is_foreign
 from macmpi.typing import Array
 
 MOST = 2**31 - 1
-"""Seeds that are drawn from a random state are below this."""
+"""A seed that is drawn from a random state is below this number."""
 
 PATIENT = {"mac": "penalty", "stochastic": "stochastic"}
-"""Methods whose patience, iterations without a lower validation error, is a key of another table than [baseline]."""
+"""The tables in which these methods have the key `patience`; all other methods have it in [baseline]."""
 
 OWN = {"data.validation": "validation_fraction", "data.seed": "random_state", "start.seed": "random_state"}
 OWN |= {"run.max_iterations": "max_iter"}
-"""Keys of a config that are arguments here."""
+"""Keys of a config that are arguments of an estimator instead, and the names of these arguments."""
 
 
 @dataclass(eq=False, repr=False)
 class _Net(BaseEstimator):  # type: ignore[misc]
-    """A net trained by the method of auxiliary coordinates; its keys are those of `macmpi.fit`."""
+    """The base of the three estimators, with their common arguments and training by `macmpi.fit`."""
 
     loss: ClassVar[str] = "squared"
 
@@ -54,7 +54,11 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     verbose: bool = False
 
     def _train(self, X: Array, Y: Array | None, weights: Any, stream: bool = False, labels: Any = None) -> Self:
-        """Trains `model_`, with `stream` on a piece more, and all labels become `classes_`.  Raises ValueError."""
+        """Trains `model_` on all points or, with `stream`, on a further piece of a stream.  Raises ValueError.
+
+        weights (N,): of the points, or None; points of weight 0 are left out, but of a stream they are kept.
+        labels (C,): all labels of a classifier, which become `classes_`; Y then holds their numbers.
+        """
         w = weights_of(weights, X)
         if w is not None and not stream:
             X, Y, w = X[w > 0.0], None if Y is None else Y[w > 0.0], w[w > 0.0]
@@ -87,7 +91,10 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _settings(self, columns: int, autoencoder: bool, stream: bool) -> dict[str, Any]:
-        """The keys of a fit, or of one to a piece of a stream, its own loss among them.  Raises ValueError."""
+        """Makes the config of a fit, "table.key" -> value, from the arguments of the estimator.  Raises ValueError.
+
+        columns: of X; autoencoder: whether there are no targets; stream: whether it is a fit to a piece of a stream.
+        """
         given, early = self._keys(), as_flag(self.early_stopping, "early_stopping")
         for key, argument in OWN.items():
             if key in given:
@@ -109,12 +116,12 @@ class _Net(BaseEstimator):  # type: ignore[misc]
         if patience in given:
             raise ValueError(f"config: {patience} is not read with early_stopping=False; leave one of them out")
         settings["method.name"] = method
-        if method != "alternating":  # which has none
+        if method != "alternating":  # it has no patience
             settings[patience] = max(self.max_iter, 1) if isinstance(self.max_iter, Integral) else 1
         return settings
 
     def _keys(self) -> dict[str, Any]:
-        """The settings by "table.key".  Raises ValueError."""
+        """Returns the argument `config` as "table.key" -> value.  Raises ValueError."""
         if not isinstance(self.config, dict | None):
             raise ValueError('config: a mapping is needed, as in {"method.name": "mac"}')
         with self._in_own_words():
@@ -122,7 +129,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _in_own_words(self) -> Iterator[None]:
-        """Turns what macmpi refuses inside into a ValueError; messages speak of the arguments of the estimator."""
+        """Turns a UsageError inside into a ValueError whose message names the arguments of the estimator."""
         own = {"the arguments of fit": f"the arguments of {type(self).__name__}", "start.model": "warm_start"}
         token = OTHERS.set(OWN | own | {"model.loss": "model.loss", 'model.loss = "cross_entropy"': "MACClassifier"})
         try:
@@ -133,15 +140,15 @@ class _Net(BaseEstimator):  # type: ignore[misc]
             OTHERS.reset(token)
 
     def _points(self, X: Any) -> Array:
-        """Points to be predicted, as they were at the fit.  Raises ValueError.
+        """Checks that points to be predicted have the columns of the fit, and returns them.  Raises ValueError.
 
-        It is called before `model_` is asked for, so that an estimator without one says that it is not fitted.
+        Callers use it before they read `model_`, so that an estimator that is not fitted says so.
         """
         check_is_fitted(self, "model_")
         return validate_data(self, *self._of_numpy(X=X), reset=False, accept_sparse="csr")
 
     def _of_numpy(self, **given: Any) -> list[Any]:
-        """The arguments, by their names; arrays of other libraries become NumPy's.  Raises ValueError."""
+        """Converts arguments that are arrays of other libraries to NumPy's.  given: by name.  Raises ValueError."""
         with self._in_own_words():
             return [as_array(A, name) if is_foreign(A) else A for name, A in given.items()]
 
@@ -152,13 +159,15 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
 
 class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
-    """Y ~ f(X) by a deep net.
+    """Regression, y ~ f(X), by a deep net.
 
-    hidden: units of the hidden layers; layers: their kind.  max_iter: iterations at most.  early_stopping: the
-    fit ends once the error of the validation points, a share validation_fraction, falls no more.  max_time: seconds.
-    warm_start: a further fit begins with the weights that there are.  config: further settings of `macmpi.fit`.
-    ranks: processes.  After a fit: model_ (`macmpi.Model`), n_iter_, loss_curve_ and validation_curve_ (E1 per training
-    and per validation point, of each iteration).
+    hidden, layers: the units of the hidden layers, and their kind.
+    early_stopping: the fit ends once the error of the validation points, a share validation_fraction, falls no more.
+    max_iter, max_time: the fit ends after this number of iterations, or of seconds.
+    warm_start: a further fit begins with the present weights.
+    config, ranks: further settings of `macmpi.fit`, and the number of processes.
+    After a fit it has model_ (`macmpi.Model`), n_iter_, loss_curve_ and validation_curve_ (E1 per training and per
+    validation point, of each iteration).
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -166,11 +175,14 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
         return self._train(*self._checked(X, y), sample_weight)
 
     def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Goes on with a piece of a stream, one pass over it.  X, y, sample_weight: as of `fit`.  Raises ValueError."""
+        """Trains by one pass over a further piece of a stream.  Its arguments are those of `fit`.
+
+        Raises ValueError.
+        """
         return self._train(*self._checked(X, y, not hasattr(self, "model_")), sample_weight, stream=True)
 
     def _checked(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
-        """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
+        """Returns X and y as arrays.  Raises ValueError.  reset: whether an earlier fit may have had other columns."""
         X, y = self._of_numpy(X=X, y=y)
         rules: dict[str, Any] = {"ensure_min_samples": 2, "accept_sparse": "csr"}
         if self._keys().get("loss.missing") is True:
@@ -182,9 +194,9 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
         return X, y
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """R^2 of the targets that are known, its mean over the outputs that have two; others are named in a warning.
+        """Computes R^2 from the targets that are known, as its mean over the outputs.
 
-        Raises ValueError where targets are missing and no output has two.
+        An output with fewer than two known targets is left out with a warning.  Raises ValueError where all are.
         """
         found = self.predict(X), *self._of_numpy(y=y)
         predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(found[0]), -1) for A in found)
@@ -204,7 +216,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
         return float(np.mean(scores))
 
     def predict(self, X: Any) -> Array:
-        """f(X): (N,) or (N, L), as y was."""
+        """Computes f(X): (N,) or (N, L), as y was."""
         points = self._points(X)
         return self.model_.predict(points)
 
@@ -216,10 +228,11 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 
 @dataclass(eq=False, repr=False)
 class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
-    """The class of X by a deep net with cross-entropy.  Its arguments and attributes are those of MACRegressor.
+    """Classification by a deep net with cross-entropy.  Its other arguments and attributes are those of MACRegressor.
 
-    class_weight: the weight of each class, {label: weight}, 1 where a label is not there, or "balanced": classes weigh
-    the same together; the weights of points are multiplied by it.  classes_: the labels, ascending.
+    class_weight: {label: weight}, 1 for a label that it lacks; or "balanced", which gives all classes the same total
+    weight.  The weights of the points are multiplied by it.
+    classes_: the labels, ascending.
     """
 
     loss: ClassVar[str] = "cross_entropy"
@@ -245,9 +258,9 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         return self._train(X, numbers, w, labels=classes)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
-        """Goes on with a piece of a stream, one pass over it.  X, y, sample_weight: as of `fit`.  Raises ValueError.
+        """Trains by one pass over a further piece of a stream.  Its other arguments are those of `fit`.
 
-        classes: all labels that there may be, needed at the first call.
+        classes: all labels that any piece may hold; the first call needs them.  Raises ValueError.
         """
         before = dict(self.__dict__)
         _check_partial_fit_first_call(self, classes)
@@ -265,7 +278,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
             raise
 
     def _labelled(self, X: Any, y: Any, reset: bool = True) -> tuple[Array, Array]:
-        """X and y as arrays.  reset: columns need not be those of an earlier fit.  Raises ValueError."""
+        """Checks X and labels y as `MACRegressor._checked` does, and returns them as arrays.  Raises ValueError."""
         if y is not None:
             with self._in_own_words():
                 X, y = *self._of_numpy(X=X), as_array(y, "y")
@@ -274,7 +287,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         return X, y
 
     def _weighed(self, X: Array, numbers: Array, w: Any, labels: list[Any], counts: Any = None) -> Array | None:
-        """The weights w of points times those of their classes, if there are some.  numbers: of their labels."""
+        """Multiplies the weights w of points by those of their classes, where labels[numbers] (N,) are their labels."""
         if self.class_weight is None:
             return w
         each = self._weights_of_classes(labels, counts)
@@ -282,10 +295,10 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         return w if own is None else weights_of(own if w is None else own * w, X, "class_weight")
 
     def _weights_of_classes(self, labels: list[Any], counts: Any = None) -> Any:
-        """The weights that class_weight gives to the C classes, by the rules of scikit-learn.  Raises ValueError.
+        """Returns the weights that class_weight gives to the C classes, by the rules of scikit-learn.
 
-        A class that a dict lacks weighs 1, unless the dict has others, that y does not hold.  counts: the weights of
-        each class's points together.
+        A class that the dict lacks has weight 1.  counts (C,): the total weight of each class's points.  Raises
+        ValueError, for instance where the dict lacks a class and also has a label that is no class.
         """
         given = self.class_weight
         if isinstance(given, str) and given == "balanced":
@@ -301,7 +314,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         return [given.get(label, 1.0) for label in labels]
 
     def predict_proba(self, X: Any) -> Array:
-        """The probability of each of `classes_`, (N, C); 0 of a class none of whose points had a weight above 0."""
+        """Computes the probability of each class: (N, C); 0 for one whose points all had weight 0 at the fit."""
         points = self._points(X)
         found = self.model_.probabilities(points)
         whole = np.zeros((len(found), len(self.classes_)))
@@ -309,20 +322,21 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         return whole
 
     def predict_log_proba(self, X: Any) -> Array:
-        """Logarithms of `predict_proba`, (N, C)."""
+        """Computes the logarithms of `predict_proba`: (N, C)."""
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
     def predict(self, X: Any) -> Array:
-        """The most probable label, (N,)."""
+        """Computes the most probable label of each point: (N,)."""
         points = self._points(X)
         return self.classes_[self.model_.predict(points)]
 
 
 class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[misc]
-    """Codes of X, from which a deep net reconstructs X.  Its arguments and attributes are those of MACRegressor.
+    """Dimension reduction by a deep net that reconstructs X from a code.
 
-    The code is the hidden layer with the fewest units; of words their bits count.
+    The code is the hidden layer with the fewest units, or the fewest bits where it gives words.  Its arguments and
+    attributes are those of MACRegressor.
     """
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -330,7 +344,7 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
         return self._encoded(X, sample_weight)
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Goes on with a piece of a stream, one pass over it.  X, sample_weight: as of `fit`.  Raises ValueError."""
+        """Trains by one pass over a further piece of a stream.  X, sample_weight: as in `fit`.  Raises ValueError."""
         return self._encoded(X, sample_weight, stream=True)
 
     def _encoded(self, X: Any, weights: Any, stream: bool = False) -> Self:
@@ -341,27 +355,27 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
         return self
 
     def transform(self, X: Any) -> Array:
-        """Codes: (N, D) -> (N, H)."""
+        """Computes the codes (N, H) of points (N, D)."""
         points = self._points(X)
         return self.model_.encode(points)
 
     def inverse_transform(self, X: Any) -> Array:
-        """Reconstructions of codes: (N, H) -> (N, D)."""
+        """Reconstructs points (N, D) from codes (N, H)."""
         check_is_fitted(self, "model_")
         with self._in_own_words():
             return self.model_.decode(X)
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """R^2 of the reconstruction, each column weighted by its variance."""
+        """Computes R^2 of the reconstruction, in which each column is weighted by its variance."""
         points = np.asarray(as_inputs(self._points(X), "X"))
         found = self.model_.predict(points)
         return float(r2_score(points, found, sample_weight=sample_weight, multioutput="variance_weighted"))
 
 
 def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Array | None:
-    """Weights (N,), or None where all are 1.  Raises ValueError unless they are finite and not negative.
+    """Checks the weights of points, and returns them as (N,), or None where all are 1.
 
-    name: of the argument, for messages.
+    name: that of the argument, for messages.  Raises ValueError unless they are finite, not negative and not all 0.
     """
     if sample_weight is None:
         return None
@@ -375,7 +389,7 @@ def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Arr
 
 
 def _seed_of(random_state: Any) -> int:
-    """A seed: the number itself, or the next one of a generator.  Raises ValueError."""
+    """Returns random_state as a seed: the number itself, or one drawn from a generator.  Raises ValueError."""
     if isinstance(random_state, int | np.integer) and not isinstance(random_state, bool):
         return int(random_state)
     try:

@@ -1,6 +1,7 @@
-"""State: all that a run needs to go on, and nothing else.  A checkpoint is a State written down.
+"""State: everything that a run needs to go on, and nothing else.  A checkpoint is a State written to a file.
 
-What all methods share are fields of State; what one method keeps between two iterations is a record of its own.
+The numbers that all methods need are fields of State; those that one method alone keeps between two iterations are in
+its record, State.own.
 """
 
 from __future__ import annotations
@@ -16,43 +17,43 @@ import numpy as np
 from macmpi.typing import Array
 
 BY_POINT = {"by_point": True}
-"""Metadata of a field that holds an array with a row a point."""
+"""Metadata of a field whose array has one row for each point."""
 
 Z_STEP, W_STEP = 0, 1
-"""Positions in an iteration of MAC: which half step comes next."""
+"""The half step of MAC that comes next, as State.position says modulo 2."""
 
 Pause = Callable[[], bool]
-"""Asked by a sweep where a State is whole in the middle of an iteration: whether to end there.  Collective: yes."""
+"""A function that a sweep calls where a State could be saved, and that says whether to stop there.  Collective: yes."""
 
 
 def never() -> bool:
-    """Lets a sweep go on to its end, whenever it asks.  Collective: no."""
+    """Answers a sweep that it shall go on to its end.  Collective: no."""
     return False
 
 
 def block_views(flat: Array, shapes: Sequence[tuple[int, int]]) -> tuple[Array, ...]:
-    """The weights W_k of each parameter block as views of one flat buffer."""
+    """Returns the weights W_k of each parameter block, of these shapes, as views of one flat buffer (P,)."""
     return tuple(flat[a:b].reshape(shape) for a, b, shape in _places(tuple(shapes)))
 
 
 @cache
 def _places(shapes: tuple[tuple[int, int], ...]) -> list[tuple[int, int, tuple[int, int]]]:
-    """Start, end and shape of each block in a flat buffer."""
+    """Returns start, end and shape of each block in the flat buffer."""
     bounds = np.cumsum([0, *(h * d for h, d in shapes)]).tolist()
     return list(zip(bounds, bounds[1:], shapes, strict=False))
 
 
 def nothing() -> Array:
-    """An array that a record does not hold yet."""
+    """Returns an empty array, for a field that holds nothing yet."""
     return np.empty(0)
 
 
 class Architecture(NamedTuple):
-    """The sizes of a net that a selection has chosen; () where it leaves those of the config.
+    """The sizes of a net that a selection has chosen; () where it keeps those of the config.
 
-    units: of each hidden layer.
-    widths: as model.width has them.
-    ridges: as penalty.ridge has them.
+    units: the number of units of each hidden layer.
+    widths: of the radial basis functions, in the order of the key model.width.
+    ridges: in the order of the key penalty.ridge.
     """
 
     units: tuple[int, ...] = ()
@@ -61,11 +62,11 @@ class Architecture(NamedTuple):
 
 
 class Gradients(NamedTuple):
-    """Euclidean norms of gradients, of objectives per point.
+    """Euclidean norms of gradients; the objectives are divided by the number of points N.
 
-    penalised: of E_Q + ridge by all of W and Z.
-    nested: of E1 + ridge by W.
-    multipliers: of (lambda_1, ..., lambda_K) of all points / N, at feasible coordinates.
+    penalised: the norm of the gradient of E_Q + ridge by all weights and coordinates.
+    nested: the norm of the gradient of E1 + ridge by the weights.
+    multipliers: ||lambda|| / N over all points, where lambda are the multipliers that belong to feasible coordinates.
     lacking: ||p - lambda|| / ||lambda||, where p_k = -mu M_k (z_k - f_k) at the present coordinates.
     """
 
@@ -78,16 +79,16 @@ class Gradients(NamedTuple):
 class Errors(NamedTuple):
     """The errors of a state, per point and with the 1/2.
 
-    train, validation: E1 (eq. 1) on either set.
+    train, validation: E1 (eq. 1) on the training and on the validation points.
     E_Q: the penalised objective (eq. 3); lagrangian: the augmented Lagrangian, where there are multipliers.
-    constraint: mean squared z_k - f_k(z_{k-1}).
+    constraint: the mean square of z_k - f_k(z_{k-1}).
     multiplier: the largest |lambda|, where there are multipliers.
-    wrong_train, wrong_validation: shares of misclassified points, of losses of labels.
-    watched: the validation error that the schedule compares, where that is not the one of the weights that are shown.
-    zeros: the share of weights that are exactly 0, where l1 or groups ask for zeros.
-    move: mean squared mu M_k (z_k - f_k), where there are multipliers.
-    gradients: where they are asked for.
-    ridge: the part of `train` that is the ridge.
+    wrong_train, wrong_validation: the shares of misclassified points, where the loss is one of labels.
+    watched: the validation error that the schedule compares, where it is not that of the weights that the run shows.
+    zeros: the share of weights that are exactly 0, where the config has l1 or groups.
+    move: the mean square of mu M_k (z_k - f_k), where there are multipliers.
+    gradients: their norms, where the schedule needs them.
+    ridge: the ridge, which is contained in `train`.
     """
 
     train: float
@@ -107,15 +108,16 @@ class Errors(NamedTuple):
 
 @dataclass
 class History:
-    """The schedule remembers this of a run.
+    """The numbers of past iterations by which the schedule decides.
 
-    e1_val: the validation error that the next one is compared with.
-    reference: mean squared last move of the multipliers, or what they lacked then (inf: none yet).
-    best_weights, best_e1_val, best_iteration: the weights with the lowest validation error since the sizes changed
-        last; those whose training error is above that of the best constant count only if all are so: best_poor.
-    fell_to, fell_at: the validation error after its last noticeable fall, and the iteration.
-    multipliers_norm: ||lambda|| per point at the start, where gradients are computed.
-    errors: the validation errors of the start and of each iteration, which give the length of a refit.
+    e1_val: the validation error with which the next one is compared.
+    reference: `move` or `lacking` when the multipliers moved last (inf: they have not moved yet).
+    best_weights, best_e1_val, best_iteration: the weights with the lowest validation error since the sizes of the net
+        changed last.
+    best_poor: whether these have a higher training error than the best constant; weights with a lower one replace them.
+    fell_to, fell_at: the validation error after its last noticeable fall, and the iteration of that.
+    multipliers_norm: `Gradients.multipliers` at the start, where gradients are computed.
+    errors: the validation errors of the start and of each iteration, from which the length of a refit follows.
     """
 
     e1_val: float = float("inf")
@@ -130,7 +132,10 @@ class History:
     errors: Array = field(default_factory=nothing)
 
     def progress(self, errors: Errors) -> dict[str, Any]:
-        """A decision after these errors compares this (`Progress` in plan/resolved.py), once they are noted."""
+        """Returns the fields of `Progress` (plan/resolved.py) that a decision after these errors compares.
+
+        The errors must have been noted before (`State.note_validation`).
+        """
         norms = errors.gradients
         slopes = {"gradient": norms.penalised, "lacking": norms.lacking} if norms else {}
         moves = {"now": self.e1_val, "move": errors.move, "reference": self.reference, "constraint": errors.constraint}
@@ -138,22 +143,22 @@ class History:
         return {**moves, **known, **slopes}
 
     def forget(self) -> None:
-        """Forgets the best weights and the error to compare with: those that there were are of another net."""
+        """Forgets the best weights and the error to compare with, because the sizes of the net have changed."""
         self.best_weights, self.best_e1_val, self.best_poor, self.e1_val = nothing(), float("inf"), True, float("inf")
 
 
 @dataclass
 class Record:
-    """The numbers that one method keeps between two iterations; global arrays are the same on every rank."""
+    """The numbers that one method keeps between two iterations; all but rows of points are the same on every rank."""
 
     @property
     def result(self) -> Array:
-        """The weights that the run shows and keeps instead of the iterate; empty where it is the iterate itself."""
+        """The weights that the run shows and keeps instead of those that it trains; empty where they are the same."""
         return np.empty(0)
 
     @property
     def architecture(self) -> Architecture:
-        """The net where it is not the config's."""
+        """The sizes of the net where they differ from those of the config."""
         return Architecture()
 
 
@@ -162,11 +167,13 @@ class MacState(Record):
     """The record of MAC.
 
     multipliers: lambda, of the shape of Z; empty without multipliers.
-    metric: M_k / mu of all sites, flat; empty where it is the identity; metric_mu: the mu that it was made at.
-    grams: of the layers' inputs, flat, float64.
-    sizes, widths, ridges: those of an `Architecture`, as a selection has left them.
-    degrees: the effective number of weights of an output, of each regression whose ridge is selected.
-    sums: of each minibatch one after the other, T^T [A, 1] where weights lie and behind them Grams, if they are kept.
+    metric: the metrics M_k of all sites, flat, without mu; empty where they are the identity.
+    metric_mu: the mu at which `metric` was computed.
+    grams: the Grams of the layers' inputs, flat, float64.
+    sizes, widths, ridges: those of the `Architecture` that a selection has chosen.
+    degrees: the effective number of weights per output, of each regression whose ridge is selected.
+    sums: of each minibatch in turn, the products T^T [A, 1] in the order of the weights, and then the Grams; empty
+        where they are not kept.
     """
 
     multipliers: Array = field(default_factory=nothing, metadata=BY_POINT)
@@ -181,26 +188,33 @@ class MacState(Record):
 
     @property
     def architecture(self) -> Architecture:
-        """Units, widths and ridges, as a selection has left them."""
+        """The units, widths and ridges that a selection has chosen."""
         return Architecture(tuple(map(int, self.sizes)), tuple(map(float, self.widths)), tuple(map(float, self.ridges)))
 
 
 @dataclass
 class AcceleratedState(MacState):
-    """MAC from feasible coordinates: shown, the iterate with its output layer fitted; move, the iterate's last one."""
+    """The record of accelerated MAC.
+
+    shown: the weights with the output layer fitted once more.
+    move: the last move of the weights.
+    """
 
     shown: Array = field(default_factory=nothing)
     move: Array = field(default_factory=nothing)
 
     @property
     def result(self) -> Array:
-        """The iterate with its output layer fitted."""
+        """The weights with the output layer fitted once more."""
         return self.shown
 
 
 @dataclass
 class JointState(MacState):
-    """MAC whose weights and coordinates move together: damping of the next step, per point."""
+    """The record of MAC whose weights and coordinates move together.
+
+    damping: of the next step, per point.
+    """
 
     damping: float = 0.0
 
@@ -209,13 +223,13 @@ class JointState(MacState):
 class StochasticState(Record):
     """The record of stochastic MAC.
 
-    average: of the weights, running; step: the last one.
-    grams: of the layers' inputs, running.
-    inverses: of Grams and metrics, or their eigenvectors, whose eigenvalues are in spectra.
-    damping: of the curvature.
-    length: of a step, in directions; measured: the loss at which it was measured.
+    average: the running average of the weights; step: the last step of the weights.
+    grams: the running averages of the Grams of the layers' inputs.
+    inverses, spectra: the inverses of Grams and metrics; or their eigenvectors, and the eigenvalues in spectra.
+    damping: that of the curvature.
+    length: the length of a step in units of its direction; measured: the loss at which the length was measured.
     level: the running mean of the loss.
-    steps: their number so far.
+    steps: the number of steps so far.
     """
 
     average: Array = field(default_factory=nothing)
@@ -237,7 +251,10 @@ class StochasticState(Record):
 
 @dataclass
 class SgdState(Record):
-    """Stochastic gradient descent: the running step, and how many there were."""
+    """The record of stochastic gradient descent.
+
+    velocity: the running step; steps: the number of steps so far.
+    """
 
     velocity: Array = field(default_factory=nothing)
     steps: int = 0
@@ -245,7 +262,10 @@ class SgdState(Record):
 
 @dataclass
 class AdamState(SgdState):
-    """Adam: velocity, the running mean of the gradient, and mean_squares, that of its squares."""
+    """The record of Adam.
+
+    velocity: the running mean of the gradient; mean_squares: that of its squares.
+    """
 
     mean_squares: Array = field(default_factory=nothing)
 
@@ -254,10 +274,10 @@ class AdamState(SgdState):
 class LineSearchState(Record):
     """The record of full-batch descent.
 
-    direction: the next one.
-    gradient (P + 1,): of E1 per point, and behind it E1.
-    first: the first step that the next line search tries.
-    pairs (2, m, P): of L-BFGS, the last steps and changes of the gradient, flat, the last first.
+    direction (P,): the direction of the next step.
+    gradient (P + 1,): the gradient of E1 per point, followed by E1 itself.
+    first: the step length that the next line search tries first.
+    pairs: for L-BFGS, the last m steps and the changes of the gradient, the latest first; (2, m, P), kept flat.
     """
 
     direction: Array = field(default_factory=nothing)
@@ -267,7 +287,7 @@ class LineSearchState(Record):
 
 
 KINDS = (MacState, AcceleratedState, JointState, StochasticState, SgdState, AdamState, LineSearchState)
-"""The records of the methods; a checkpoint names the one that it holds."""
+"""The classes of records; a checkpoint names the one that it holds."""
 
 
 RecordT = TypeVar("RecordT", bound=Record)
@@ -276,16 +296,18 @@ HeldT = TypeVar("HeldT", bound=Record, covariant=True)
 
 @dataclass
 class State(Generic[HeldT]):
-    """All that a run needs to go on, between two steps of a method.
+    """Everything that a run needs to go on, between two steps of a method.
 
     weights (P,), Z (N, H_1 + ... + H_K): in the precision of the run.
-    mu: of the next half step; mu_done: of the iteration done last, for the postprocessing (0: none yet).
+    mu: the penalty weight of the next half step.
+    mu_done: the mu of the last iteration that is complete, for the postprocessing (0: there is none yet).
     own: the record of the method.
-    iteration: the number of those done; position: the half step, or the minibatch, that comes next in the one under
-        way.
-    seconds: training time so far.
-    finished: why the run has ended; "": it has not.
-    Arrays are the same on every rank, but for rows of points, of which a rank may hold its own alone.
+    iteration: the number of iterations that are complete.
+    position: the half step or the minibatch that comes next in the iteration under way.
+    seconds: the training time so far.
+    finished: why the run has ended; "" where it has not.
+    history: what the schedule remembers.
+    Arrays are the same on every rank, except that a rank may hold only its own points' rows.
     """
 
     weights: Array
@@ -306,32 +328,34 @@ class State(Generic[HeldT]):
 
     @property
     def result(self) -> Array:
-        """The weights that the run shows and keeps: the method's own, or else the iterate."""
+        """The weights that the run shows and keeps: the method's own result, or else those that it trains."""
         own = self.own.result
         return own if len(own) else self.weights
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of place and weights, by which this state is told from all others of its run; equal on all ranks."""
+        """SHA-256 of iteration, position, weights and `own.result`: it tells states of a run apart on any rank."""
         place = f"{self.iteration} {self.position}"
         arrays = (np.ascontiguousarray(A).tobytes() for A in (self.weights, self.own.result))
         return hashlib.sha256(b"".join([place.encode(), *arrays])).hexdigest()
 
     def owned_by(self, own: RecordT) -> State[RecordT]:
-        """Gives a State of the same weights, coordinates and history with another method's record."""
+        """Returns a State of the same weights, coordinates and history with the record of another method."""
         return replace(self, own=own)  # type: ignore[arg-type, return-value]
 
     def completed(self) -> None:
-        """Counts one more iteration, done at the present mu."""
+        """Counts one more complete iteration, done at the present mu."""
         self.iteration, self.position, self.mu_done = self.iteration + 1, 0, self.mu
 
     def note_validation(
         self, e1_val: float, watched: float | None = None, poor: bool = False, noticeable: float = 0.0
     ) -> None:
-        """Keeps the present weights if they are the best so far.  watched: as in Errors; poor: as in History.
+        """Notes a validation error, and keeps the present weights if they are the best so far.
 
-        noticeable: the validation error must be lower by more than this share to have noticeably fallen.  The start
-        counts as no better than the first iteration: it may be, by a closed form, and the steps pass it later.
+        watched: as in `Errors`; poor: whether the training error is above that of the best constant.
+        noticeable: a fall by more than this share of the error counts as noticeable.
+        For noticeable falls, the error of the start counts as no better than that of the first iteration: a start by a
+        closed form may be better than the first steps, which later go below it.
         """
         history = self.history
         history.e1_val = e1_val if watched is None else watched

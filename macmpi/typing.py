@@ -1,4 +1,4 @@
-"""The array type of the package: points as rows."""
+"""The array type of the package.  Arrays have points as rows."""
 
 from __future__ import annotations
 

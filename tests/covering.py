@@ -1,6 +1,6 @@
-"""Selections: of a grid of parameters every two values of two of them, of sets those that together hold everything.
+"""Small selections: rows of a grid in which any two values of two parameters meet; sets that together hold all.
 
-And fixtures that are each of some values in turn.
+And fixtures that take some values in turn.
 """
 
 from __future__ import annotations

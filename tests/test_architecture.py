@@ -563,14 +563,21 @@ def test_a_docstring_begins_with_a_sentence() -> None:
     assert wrong == []
 
 
-def test_a_function_without_a_value_to_name_says_what_it_does() -> None:
-    """Of truth values "Tells whether", of nothing what it changes: a verb comes first, or the formula of a change."""
+def test_a_function_says_what_it_does() -> None:
+    """Of truth values "Tells whether", of nothing what it changes: a verb comes first, or the formula of a change.
+
+    Of other values it says "Returns the ..." or gives their formula; only a property, whose name is a noun,
+    may begin with "The".
+    """
+    verb, no_article = r"\w+s\b|[^\n]*(<-|\+=)", r"(?!(A|All|An|Any|Both|Each|Every|No|Some|The|This)\b)"
     wrong = [
         f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"
         for path, tree in trees().items()
         for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef) and node.returns and ast.unparse(node.returns) in ("bool", "None")
-        if (text := ast.get_docstring(node)) and not re.match(r"\w+s\b|[^\n]*(<-|\+=)", text)
+        if isinstance(node, ast.FunctionDef) and node.returns and (text := ast.get_docstring(node))
+        if (without_value := ast.unparse(node.returns) in ("bool", "None"))
+        or not any("property" in ast.unparse(decorator) for decorator in node.decorator_list)
+        if not re.match(verb if without_value else no_article, text)
     ]
     assert wrong == []
 

@@ -1,1 +1,1 @@
-"""Training from Python: arrays go in, a Model comes out."""
+"""Python programs train by this package: arrays go in, and a Model comes out."""

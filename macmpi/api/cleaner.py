@@ -1,4 +1,4 @@
-"""A process watches over a fit on ranks: where the fit is killed it ends the ranks and removes the fit's folder."""
+"""A process watches over a fit on ranks: if the fit is killed, it ends the ranks and removes the fit's folder."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from pathlib import Path
 from macmpi.training.process import ignore_stop_signals
 
 LOOK, LOOKS = 0.2, 300
-"""Seconds between two looks, and how often at most it tries to clean up."""
+"""Seconds between two looks, and the most attempts to clean up."""
 
 
 def main() -> None:
-    """Waits until the fit has ended, then kills what is left of its ranks and removes its folder.  Collective: no.
+    """Waits until the fit has ended, then kills those of its ranks that are left and removes its folder.
 
-    The command line has the process id of the fit, and its folder.  Signals to all processes of a job do not end it.
+    The command line has the process id of the fit, and its folder.  Signals to all processes of a job do not end this
+    process.  Collective: no.
     """
     ignore_stop_signals()
     fit, folder = int(sys.argv[1]), sys.argv[2]
@@ -37,7 +38,7 @@ def main() -> None:
 
 
 def users(folder: str) -> list[int]:
-    """Processes whose command names a file of the folder: mpiexec, whose death ends its proxies, and the ranks."""
+    """Lists the processes whose command names a file of the folder: mpiexec, whose end ends its proxies, and ranks."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

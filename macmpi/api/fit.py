@@ -1,14 +1,15 @@
 """`macmpi.fit` trains on arrays: in this process, on all ranks of a communicator, or on ranks started for it.
 
-Batches are pieces of a stream: each goes on from the model of the piece before.
+Batches are pieces of a stream: training on each goes on from the model of the piece before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,11 @@ import numpy as np
 from macmpi import MacmpiError, UsageError, shown
 from macmpi.api.given import Layers, Settings, config_of, flat, keys_given, points_of
 from macmpi.api.heard import drawing, in_notebook, listening
-from macmpi.api.on_ranks import fit_on_ranks
+from macmpi.api.on_ranks import fit_on_ranks, launcher_of
 from macmpi.config import Config
 from macmpi.config.reading import path_of
 from macmpi.console import warn
 from macmpi.data.checks import as_flag
-from macmpi.data.dataset import Points
 from macmpi.data.series import is_frame
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
@@ -63,72 +63,79 @@ def fit(
 ) -> Model:
     """Trains a net f on points: Y ~ f(X), or without Y an autoencoder, X ~ f(X).
 
-    X: (N, D), images (N, h, w), a matrix of scipy.sparse, or a table of pandas, polars or pyarrow, whose columns become
-    numbers (docs/data.md).
-    Y: (N, L) or (N,): numbers, or class labels (text, truth values, or whole numbers with loss="cross_entropy"); of a
-    table also the name of a column of it.  Without X the data are those that the config names.
-    hidden: units of the hidden layers, [100] or 100.  layers: their kind, one word for all or one for each ("relu",
-    "tanh", "rbf", "binary", ...).  loss: "squared", "cross_entropy", "logistic", "poisson", "huber", "absolute".
-    validation: the share of the points held out (0.2), or a pair (X_val, Y_val), without Y an array X_val.  weights:
-    of the points, (N,) numbers from 0 on, of a table also the name of a column: a point of weight 2 counts as two of it
-    (docs/data.md); or of points and outputs, (N, L); those of validation points may follow them,
-    (X_val, Y_val, weights_val), without Y (X_val, None, weights_val).
-    batches: an iterable of X, (X, Y) or (X, Y, weights), in the place of X: the pieces of a stream, each of which is
-    trained on once, by stochastic MAC, and forgotten; of tables Y and weights may name columns.  classes: the labels
-    that there may be, where the first piece lacks some.  start: a model of a stream, which goes on (docs/python.md).
-    config: settings beyond these, as {"method.name": "mac"}, the path of a TOML file, or the name of a documented
-    config, as "digits_mac"; run/defaults.toml explains all.
-    start: a Model, or the path of one, whose weights are trained further.  seed: of the drawn points and weights.
-    max_time: seconds, after which the best net so far is given.  Ctrl-C does so, too.
-    ranks: processes to start by mpiexec.  comm: a communicator of mpi4py, all of whose ranks call this (X and Y
-    are those of its rank 0); by default all ranks under mpiexec.  On every rank the same Model is given.
-    output: a run directory to keep curve, checkpoints and model.h5 in.  verbose: prints a line an iteration; None shows
-    a curve in a notebook.  callback: is given a dict of each iteration, of the start and of the end ("phase" says
-    which) on rank 0, and ends the fit by answering True.
+    Arguments that are "auto" or None are chosen from the data.  `Model.history` has the curve.  On several ranks each
+    gets the same Model.
 
-    What is "auto" or None is chosen from the data; `Model.history` has the curve.
-    Raises UsageError for what cannot be trained, NumericalError where training diverges.  Collective: yes.
+    X: (N, D), images (N, h, w), a matrix of scipy.sparse, or a table of pandas, polars or pyarrow, whose columns become
+        numbers (docs/data.md).  Without X the config names the data.
+    Y: (N, L) or (N,), numbers, or class labels (text, truth values, or whole numbers with loss="cross_entropy"); with a
+        table also the name of one of its columns.
+    hidden: the units of the hidden layers, [100] or 100.
+    layers: their kind, one word for all or one for each ("relu", "tanh", "rbf", "binary", ...).
+    loss: "squared", "cross_entropy", "logistic", "poisson", "huber" or "absolute".
+    validation: the share of the points held out (0.2); or a pair (X_val, Y_val), which weights_val may follow; without
+        Y an array X_val, or (X_val, None, weights_val).
+    weights: of the points, (N,) numbers from 0 on; a point of weight 2 counts as two equal points (docs/data.md).  Or
+        of points and outputs, (N, L).  With a table also the name of a column.
+    batches: an iterable of X, (X, Y) or (X, Y, weights), instead of X: pieces of a stream.  Each is trained on once, by
+        stochastic MAC, and forgotten.  With tables, Y and weights may name columns.
+    classes: the labels that a stream may have, if the first piece lacks some.
+    config: further settings, for instance {"method.name": "mac"}, the path of a TOML file, or the name of a documented
+        config such as "digits_mac"; run/defaults.toml explains all settings.
+    start: a Model, or the path of one, whose weights are trained further; a model of a stream goes on (docs/python.md).
+    seed: of the drawn points and weights.
+    max_time: the seconds after which the fit ends with the best net so far.  Ctrl-C ends it so, too.
+    ranks: the number of processes to start by mpiexec.
+    comm: a communicator of mpi4py, all of whose ranks call this; all other arguments are those of its rank 0.  None:
+        all ranks under mpiexec.
+    output, overwrite: a run directory for curve, checkpoints and model.h5, and whether to replace a run in it.
+    callback: is called on rank 0 with a dict for the start, each iteration and the end ("phase" says which); a true
+        answer ends the fit.
+    verbose: whether to print a line for each iteration; None: no, but in a notebook show a curve.
+
+    Raises UsageError for data or settings that cannot be trained, NumericalError if training diverges.
+    Collective: yes.
     """
     began = now()
-    if isinstance(max_time, bool) or not isinstance(max_time, int | float | np.number) or not max_time > 0.0:
-        raise UsageError(f"max_time = {shown(max_time)}: seconds above 0 are needed")
-    if callback is not None and not callable(callback):
-        raise UsageError(f"callback = {shown(callback)}: a function of one record is needed")
-    if as_flag(overwrite, "overwrite") and output is None:
-        raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
+
+    def told() -> tuple[dict[str, Any], bool, bool]:
+        """Gives what all ranks need of rank 0's arguments: keys of the request; whether lines are printed; batches."""
+        if isinstance(max_time, bool) or not isinstance(max_time, int | float | np.number) or not max_time > 0.0:
+            raise UsageError(f"max_time = {shown(max_time)}: seconds above 0 are needed")
+        if callback is not None and not callable(callback):
+            raise UsageError(f"callback = {shown(callback)}: a function of one record is needed")
+        if as_flag(overwrite, "overwrite") and output is None:
+            raise UsageError("overwrite = True replaces the run in a folder, and none is given: give output, too")
+        if batches is not None and (X is not None or output is not None):
+            raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
+        files = (path_of(Path(config)),) if isinstance(config, str | Path) else ()
+        own = None if output is None else as_path(output, "output")
+        keys = {"output": own, "overwrite": overwrite, "max_time": max_time, "inputs": files}
+        return keys, verbose is not None and as_flag(verbose, "verbose"), batches is not None
+
     if ranks is not None and comm is not None:
         raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
-    with nullcontext(Team()) if ranks is not None else team_of(comm) as team, _all_or_none(team):
-        if team.from_root(lambda: batches is not None):  # other ranks may not have them
-            if X is not None or output is not None:
-                raise UsageError("batches stand for X, and no run directory holds them: leave X and output out")
-            own = partial(fit, hidden=hidden, layers=layers, loss=loss, validation=validation, seed=seed)
-            settings = {**flat(config), STREAM: True}
-            piece = partial(own, classes=classes, config=settings, ranks=ranks, comm=comm, callback=callback)
-            return fit_batches(batches, Y, weights, partial(piece, verbose=verbose), start, max_time, team)
-    asked = partial(config_of, config, hidden, layers, loss, validation, start, seed, classes)
-    request = Request(
-        began,
-        output=None if output is None else as_path(output, "output"),
-        overwrite=overwrite,
-        max_time=max_time,
-        ends_with_model=True,
-        is_program=False,
-        callback=drawing(callback) if verbose is None and in_notebook() else callback,
-        start=start if isinstance(start, Model) else None,
-        inputs=(path_of(Path(config)),) if isinstance(config, str | Path) else (),
-    )
-
-    def points(settled: Config) -> Points | None:
-        return points_of(X, Y, validation, weights, settled, start)
-
-    with listening(verbose is not None and as_flag(verbose, "verbose"), partial(keys_given, config)):
-        if ranks is not None:
-            settled = asked()
-            return _told(fit_on_ranks(ranks, settled, points(settled), request), settled)
-        with team_of(comm) as team, _all_or_none(team):
-            settled = team.from_root(asked)
-            given = on_root(team, lambda: points(settled))
+    with team_of(comm) as team, _all_or_none(team):
+        launcher = team.all_or_raise(lambda: None if ranks is None else launcher_of(ranks))
+        own, talks, pieces = team.from_root(told)
+        if pieces:
+            keys = partial(fit, hidden=hidden, layers=layers, loss=loss, validation=validation, seed=seed)
+            settings = on_root(team, lambda: {**flat(config), STREAM: True})
+            piece = partial(keys, classes=classes, config=settings, ranks=ranks, comm=comm, callback=callback)
+            return fit_batches(batches, Y, weights, partial(piece, verbose=verbose), start, own["max_time"], team)
+        request = Request(
+            began,
+            ends_with_model=True,
+            is_program=False,
+            callback=drawing(callback) if verbose is None and in_notebook() else callback,
+            start=start if isinstance(start, Model) else None,
+            **own,
+        )
+        with listening(talks, partial(keys_given, config)):
+            settled = team.from_root(partial(config_of, config, hidden, layers, loss, validation, start, seed, classes))
+            given = on_root(team, lambda: points_of(X, Y, validation, weights, settled, start))
+            if launcher is not None and ranks is not None:
+                return _told(fit_on_ranks(launcher, ranks, settled, given, request), settled)
             plan, source, chosen = planned(settled, team, given, request.start)
             with interruptible() as wish, limited(plan.resolved.run.threads):
                 heard = replace(request, chosen=chosen, listen=lambda: wish)
@@ -141,11 +148,14 @@ ENDS = {
     "max_time": "the fit was stopped by max_time before its error had settled",
     INTERRUPTED: "the fit was interrupted; the model has the best weights so far",
 }
-"""Warnings of fits that end in these ways; a callback knows what it has answered."""
+"""Why a fit has ended -> a warning; a callback that has ended its fit needs none."""
 
 
 def _told(model: Model | None, config: Config) -> Model:
-    """Gives the model of a fit, and warns where that ended too soon: not after no iterations, or those of a piece."""
+    """Returns the model of a fit, and warns if the fit ended too soon.
+
+    It does not warn if all iterations that the config names were done, or those of a piece of a stream.
+    """
     assert model is not None, "a fit ends with a model"
     asked = model.ended == "max_iterations" and (model.stream or not config.run.max_iterations)
     if not asked and (why := ENDS.get(model.ended)):
@@ -155,7 +165,7 @@ def _told(model: Model | None, config: Config) -> Model:
 
 @contextmanager
 def _all_or_none(team: Team) -> Iterator[None]:
-    """An error of one rank alone ends all of them, so that none waits for it for ever.  Collective: no."""
+    """Ends all ranks after an error of one rank inside, so that none waits for it for ever.  Collective: no."""
     try:
         yield
     except BaseException as error:
@@ -176,18 +186,27 @@ def fit_batches(
     max_time: float,
     team: Team,
 ) -> Model:
-    """The model of the last batch that rank 0's `batches` give.
+    """Trains on one batch after the other; returns the model after the last one, or after one that was stopped.
 
-    piece(X, Y, weights=, start=, max_time=) trains on one, on all ranks.  Y, weights: of tables the names of columns.
-    Raises UsageError where there is none.  Collective: yes.
+    batches: on rank 0.
+    Y, weights: the names of columns, if batches are tables.
+    piece: piece(X, Y, weights=, start=, max_time=) trains on one batch, on all ranks.
+    start, max_time: as in `fit`.
+    Raises UsageError if there is no batch.  Collective: yes.
     """
     began, model, taken = now(), None, list[Any]()
-    if team.rank == 0 and (is_frame(batches) or getattr(batches, "ndim", 3) < 3 or not isinstance(batches, Iterable)):
-        raise UsageError(f"batches = {shown(batches)}: an iterable of X, (X, Y) or (X, Y, weights) is needed")
-    source = iter(batches if batches is not None and team.rank == 0 else ())
+
+    def first() -> Iterator[Any]:
+        if is_frame(batches) or getattr(batches, "ndim", 3) < 3 or not isinstance(batches, Iterable):
+            raise UsageError(f"batches = {shown(batches)}: an iterable of X, (X, Y) or (X, Y, weights) is needed")
+        return iter(batches)
+
+    source = on_root(team, first)
 
     def more() -> bool:
-        taken[:] = [_parts_of(one, Y, weights) for one in [next(source, None)] if one is not None]
+        taken[:] = [_parts_of(one, Y, weights) for one in islice(source, 1)]
+        if not taken and model is None:
+            raise UsageError("batches: there is none, and nothing to train on")
         return bool(taken)
 
     while team.from_root(more):
@@ -195,24 +214,25 @@ def fit_batches(
         left = max_time - (now() - began)
         model = piece(X, own_Y, weights=own_weights, start=model or start, max_time=max(left, 1e-3))
         if model.ended not in ("", "max_iterations"):
-            return model
-    if model is None:
-        raise UsageError("batches: there is none, and nothing to train on")
+            break
+    assert model is not None, "there is a batch"
     return model
 
 
 def _parts_of(batch: Any, Y: Any, weights: Any) -> tuple[Any, Any, Any]:
-    """X, Y and weights of a batch; those that it does not give are the same for all, names of columns.
+    """Splits a batch into X, Y and weights.
 
+    Y, weights: names of columns, which stand for those that a batch does not give.
     Raises UsageError.
     """
     if isinstance(batch, list) and any(getattr(one, "ndim", 0) > 1 for one in batch):
         raise UsageError("batches: one is a list of arrays, and a tuple is needed: map(tuple, batches)")
-    if not isinstance(batch, tuple):
-        return batch, Y, weights
+    batch = batch if isinstance(batch, tuple) else (batch,)
     if not 1 <= len(batch) <= 3 or is_frame(batch):
         raise UsageError(f"batches: one has {len(batch)} parts; X, (X, Y) or (X, Y, weights) is needed")
     own = (*batch, None, None)[:3]
+    if own[0] is None:
+        raise UsageError("batches: X of one is None; leave it out")
     if (Y is not None and own[1] is not None) or (weights is not None and own[2] is not None):
         raise UsageError("batches: one gives Y or weights, which are arguments, too: give them in one place")
     return own[0], Y if own[1] is None else own[1], weights if own[2] is None else own[2]

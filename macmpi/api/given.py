@@ -31,7 +31,7 @@ from macmpi.results.model_file import load
 from macmpi.typing import Array
 
 GIVEN = "the argument start"
-"""The name of a model that a fit starts from, in a config."""
+"""A config calls a model that was given to a fit by this name."""
 
 Layers = str | Sequence[str]
 Settings = Config | Mapping[str, Any] | str | Path
@@ -47,11 +47,14 @@ def config_of(
     seed: int | None,
     classes: Any = None,
 ) -> Config:
-    """The config of a fit: the arguments, on top of the settings.
+    """Makes the config of a fit from its arguments and its settings.
+
+    Arguments that are "auto" or None leave the settings as they are.
 
     settings: a Config, the path of a TOML file, the name of a documented config, or a mapping of tables and of
-    "table.key".  Arguments that are "auto" or None leave the settings alone.  Raises UsageError with all mistakes in
-    one message.  Collective: no.
+        "table.key".
+    hidden, layers, loss, validation, start, seed, classes: as in `fit`.
+    Raises UsageError with all mistakes in one message.  Collective: no.
     """
     given, begun_by = flat(settings), dict[str, Any]()
     if isinstance(hidden, Integral) and not isinstance(hidden, bool):
@@ -94,7 +97,7 @@ def config_of(
 
 
 def _of_stream(begun: Model) -> dict[str, Any]:
-    """Gives the keys, {"table.key": value}, by which a stream goes on as it began; {} for models of other data."""
+    """Returns the settings, {"table.key": value}, with which a stream goes on as it began; {} for other models."""
     if not begun.stream or begun.card is None:
         return {}
     tables = ("model", "loss", "method", "stochastic", "data")
@@ -105,13 +108,13 @@ def _of_stream(begun: Model) -> dict[str, Any]:
 
 
 def _check_once(given: dict[str, Any], key: str, value: Any) -> None:
-    """Raises UsageError where the settings say otherwise than an argument: nobody could tell which of them counts."""
+    """Raises UsageError if the settings have another value than an argument: which of them counts would be unclear."""
     if given.get(key) not in (None, "auto", value):
         raise UsageError(f"{key} = {shown(given[key])} in config, and {shown(value)} by an argument: give one of them")
 
 
 def keys_given(settings: Settings | None) -> list[str]:
-    """The keys, "table.key", that the settings give; none of settings that cannot be read.  Collective: no."""
+    """Lists the keys, "table.key", in the settings; none if these cannot be read.  Collective: no."""
     if isinstance(settings, Config):
         return keys_of(settings)
     try:
@@ -121,7 +124,10 @@ def keys_given(settings: Settings | None) -> list[str]:
 
 
 def flat(settings: Settings | None) -> dict[str, Any]:
-    """Settings by "table.key"; what should be a table and is none, by its name.  Raises UsageError.  Collective: no."""
+    """Returns the settings by "table.key"; a value where a table should be is there by the table's name.
+
+    Raises UsageError.  Collective: no.
+    """
     if settings is None:
         return {}
     if isinstance(settings, Config):
@@ -144,7 +150,7 @@ def flat(settings: Settings | None) -> dict[str, Any]:
 
 
 def _plain(value: Any, key: str) -> Any:
-    """NumPy's numbers and arrays, tuples and paths as TOML has them.  Raises UsageError for what it cannot have."""
+    """Converts NumPy's numbers and arrays, tuples and paths to values of TOML.  Raises UsageError for other objects."""
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist(), key)
     if isinstance(value, tuple | list):
@@ -163,17 +169,17 @@ def _is_auto(value: Any) -> bool:
 
 
 OF_SHARED = ("hidden", "activation", "output", "image", "readout", "tied", "skips", "joining")
-"""Keys of [model] that say what convolutions, layers that share weights and skips are, which sizes do not tell."""
+"""Keys of [model] that describe convolutions, layers that share weights, and skips, which do not follow from sizes."""
 
 OF_OTHERS = ("activation", "output", "sites", "width", "centres", "words", "fitters", "trees", "depth", "examples")
-"""Keys of [model] that say what layers without an elementwise activation are."""
+"""Keys of [model] that describe layers without an elementwise activation."""
 
 
 def _net_of(start: Model) -> dict[str, Any]:
-    """Keys of [model] for the net of the model that a fit starts from.
+    """Returns the keys of [model] for the net of a model that a fit starts from.
 
-    Of convolutions, layers that share weights, and skips, which sizes alone do not tell, they are those of its card,
-    and so is an activation of the output layer, and what layers without an elementwise activation are.
+    They follow from its layers' sizes and activations.  Convolutions, shared weights, skips, an activation of the
+    output layer, and layers without an elementwise activation do not; for these the keys come from the model's card.
     """
     chain, own = start.chain, tomllib.loads(start.card.config)["model"] if start.card else {}
     told = any("patches" in map_.capabilities or map_.own is not map_ for map_ in chain.maps) or bool(chain.numbers)
@@ -192,10 +198,12 @@ def _net_of(start: Model) -> dict[str, Any]:
 
 
 def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config, start: Any = None) -> Points | None:
-    """The points of a fit.  X may be a table; Y the name of a column of it, or names, and weights the name of one.
+    """Makes the points of a fit from its arguments; returns None if the config names the data.
 
-    A piece of a stream has the columns of the model that it goes on from (start).
-    None where the config names the data.  Raises UsageError.  Collective: no.
+    X may be a table; then Y may name one or several of its columns, and weights one.
+
+    start: the model that a piece of a stream goes on from; the piece then has its columns.
+    Raises UsageError.  Collective: no.
     """
     columns = None
     if config.stochastic.stream and start is not None:
@@ -215,7 +223,7 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config, sta
     Y, names = (data.targets, data.targets) if Y is None else (Y, _names(X, Y))
     if data.targets and names != data.targets:
         raise UsageError(f"data.target = {data.targets} in config, and Y is given, too: give one of them")
-    if names == []:  # none: an autoencoder
+    if names == []:  # no targets: an autoencoder
         Y = names = None
     column = weights if isinstance(weights, str) else data.weights if weights is None else ""
     for own, some, one, of in (("Y", names, Y, "targets"), ("weights", column, column, "weights")):
@@ -246,9 +254,9 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config, sta
 
 
 def _names(X: Any, Y: Any) -> list[str] | None:
-    """The names of target columns, where Y is one name, or a list of names of columns of the table X; else None.
+    """Returns the names of target columns if Y is a name or a list of names of columns of the table X; else None.
 
-    A list of texts with one for each row of X holds labels, not names.
+    A list with a text for each row of X holds labels, not names.
     """
     if isinstance(Y, str):
         return [Y]
@@ -262,10 +270,10 @@ def _names(X: Any, Y: Any) -> list[str] | None:
 def _validation(
     validation: Any, Y: Any, names: list[str] | None, columns: Columns | None, missing: bool, data: Data
 ) -> dict[str, Array]:
-    """X_val and, if they are given, Y_val and weights_val.
+    """Splits the argument `validation` into X_val and, if they are given, Y_val and weights_val.
 
-    names: of the targets, which are then columns of the validation table, as data.weights is; where it has no such
-    weights, all weigh 1.
+    names: of the columns of the validation table that are targets.
+    data: data.weights names the column of weights; without such a column all weights are 1.
     """
 
     def inputs(A: Any) -> dict[str, Array]:
@@ -302,6 +310,10 @@ def _targets(Y: Any, name: str, missing: bool) -> Array:
 
 
 def method_of(settings: Settings, hidden: Any, layers: Layers, columns: int, autoencoder: bool) -> str:
-    """The method that a fit with these arguments trains by, "auto" decided.  Raises UsageError.  Collective: no."""
+    """Returns the method by which a fit with these arguments trains, with "auto" decided.
+
+    columns, autoencoder: of the data.
+    Raises UsageError.  Collective: no.
+    """
     config = config_of(settings, hidden, layers, "auto", None, None, None)
     return str(decide_net(config, columns, autoencoder)[0].method.name)

@@ -1,6 +1,6 @@
-"""A fit says what it has to say where Python's users look: warnings to `warnings`, lines to nobody or to the screen.
+"""A fit gives its warnings to Python's `warnings`, and prints lines only if it is asked to.
 
-In a notebook it shows how far it has come: a line, and the learning curve, drawn again after each iteration.
+In a notebook it shows its progress: a line, and the learning curve, drawn again after each iteration.
 """
 
 from __future__ import annotations
@@ -40,18 +40,20 @@ ARGUMENTS = {
     "this config": "this fit",
     "[model] must agree": "inputs, outputs, hidden and layers must agree",
 }
-"""Keys of a config and options of the command line, and the arguments of `macmpi.fit` in their place."""
+"""Key of a config or option of the command line -> the argument of `macmpi.fit` that replaces it in messages."""
 
 OTHERS: ContextVar[dict[str, str]] = ContextVar("others", default={})  # noqa: B039 - nobody changes it
-"""Keys, and the arguments in their place, of a function that calls `macmpi.fit`."""
+"""Key or option -> the argument that replaces it, of a function that calls `macmpi.fit`."""
 
 
 @contextmanager
 def listening(verbose: bool, given: Callable[[], Collection[str]]) -> Iterator[None]:
-    """Turns errors and warnings that are printed inside into Python's, raised at the end; prints lines if `verbose`.
+    """Turns warnings and errors that are printed inside into Python's warnings, which are issued at the end.
 
-    Their texts, and those of UsageErrors, speak of arguments instead of keys.
-    given: gives the keys that the user's own config has, which stay keys.  Collective: no.
+    Their texts, and those of UsageErrors, name arguments instead of keys.
+
+    verbose: whether other lines are printed.
+    given: given() returns the keys in the user's own config, which messages name as keys.  Collective: no.
     """
     said: list[str] = []
 
@@ -72,20 +74,20 @@ def listening(verbose: bool, given: Callable[[], Collection[str]]) -> Iterator[N
 
 
 def in_python(text: str, given: Collection[str] = ()) -> str:
-    """A message in which arguments stand in the place of keys and options, where there are such arguments.
+    """Replaces keys and options in a message by the arguments that stand for them.
 
-    given: keys that stay as they are, for the user has written them so.
+    given: keys that stay as they are, since the user has written them so.
     """
     arguments = {key: name for key, name in ARGUMENTS.items() if key not in given} | OTHERS.get()
     keys = "|".join(re.escape(key) for key in sorted(arguments, key=len, reverse=True))
-    text = re.sub(r"^: ", "the arguments of fit: ", text)  # of points without a source
+    text = re.sub(r"^: ", "the arguments of fit: ", text)  # a message about points without a source
     said = re.sub(rf"(?<![\w.])({keys})(?![\w-])", lambda found: arguments[found[0]], text)
     said = re.sub(r"\b(\w+) or \1\b", r"\1", said)
     said = re.sub(
         rf"did you mean ({'|'.join(map(re.escape, arguments.values()))})\?", r"did you mean the argument \1?", said
     )
     lines = list(dict.fromkeys(said.replace("the arguments of fit: dataset ", "").splitlines()))
-    if len(lines) < said.count("\n") + 1:  # two keys are one argument
+    if len(lines) < said.count("\n") + 1:  # two keys have become one argument
         lines[0] = re.sub(r"^\d+ mistakes?", f"{many(len(lines) - 1, 'mistake')}", lines[0])
     return "\n".join(lines)
 
@@ -93,13 +95,13 @@ def in_python(text: str, given: Collection[str] = ()) -> str:
 # --- in a notebook ----------------------------------------------------------------------------------------------------
 
 WIDTH, HEIGHT = 480, 140
-"""Pixels of the curve."""
+"""The size of the curve in pixels."""
 
 EVERY = 0.2
 """Seconds between two pictures, so that short iterations do not wait for the browser."""
 
 LINES = (("E1_train", "training", "#1f77b4"), ("E1_val", "validation", "#d62728"))
-"""Keys of a record that are drawn, their names and colours."""
+"""The keys of a record that are drawn, with names and colours."""
 
 
 def in_notebook() -> bool:
@@ -112,7 +114,7 @@ def in_notebook() -> bool:
 
 
 def drawing(callback: Callback | None, shown: Any = None) -> Callback:
-    """A callback that draws the records so far, and then gives the last one to another callback.
+    """Makes a callback that draws the records so far, and then passes the last one to another callback.
 
     shown: a display of IPython, which has `update`; None: one is made at the first record.  Collective: no.
     """
@@ -136,7 +138,7 @@ def drawing(callback: Callback | None, shown: Any = None) -> Callback:
 
 
 def picture(records: Sequence[dict[str, Any]]) -> str:
-    """A line about the last record and, once there are two, the curves of the errors, as HTML."""
+    """Writes as HTML a line about the last record and, from the second record on, the curves of the errors."""
     last = records[-1]
     said = f"iteration {last['iteration']:,}, {duration(last['seconds'])} of training"
     errors = ", ".join(f"{name} {decimals(last[key])}" for key, name, _ in LINES)
@@ -146,7 +148,7 @@ def picture(records: Sequence[dict[str, Any]]) -> str:
 
 
 def curves(records: Sequence[dict[str, Any]]) -> str:
-    """The errors against iterations on a logarithmic scale, as SVG; errors that are 0 or no numbers are left out."""
+    """Draws the errors on a logarithmic scale against iterations, as SVG; without those that are 0 or not finite."""
     rows = {key: [(r["iteration"], r[key]) for r in records if 0.0 < r[key] < math.inf] for key, _, _ in LINES}
     values = [math.log(value) for row in rows.values() for _, value in row]
     if not values:

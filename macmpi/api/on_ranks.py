@@ -1,4 +1,4 @@
-"""A fit on ranks that are started for it: points go through a file in memory, records come back as they are written."""
+"""A fit may start ranks, which read the points from a file in memory; it reads their records as they are written."""
 
 from __future__ import annotations
 
@@ -35,30 +35,31 @@ from macmpi.training.run_directory import check_inputs
 from macmpi.training.time_limit import LEAST
 
 MEMORY = Path("/dev/shm")
-"""Files of this folder are kept in memory."""
+"""The folder whose files are kept in memory."""
 
 POINTS = "points.npz"
-"""The file through which points go."""
+"""The file in which the ranks find the points."""
 
 PREFIX = "macmpi-fit-"
-"""Folders of fits begin so."""
+"""The names of fits' folders begin so."""
 
 POLL = 0.05
-"""Seconds between two looks at what the ranks have written."""
+"""Seconds between two looks at the files that the ranks write."""
 
 STOP = signal.SIGUSR1
-"""Launchers pass it on, and it asks the ranks for an end."""
+"""The signal that asks the ranks to stop; launchers pass it on."""
 
 ERRORS: dict[int, type[MacmpiError]] = {kind.exit_code: kind for kind in (UsageError, NumericalError, StorageError)}
-"""The error that an exit code stands for."""
+"""Exit code -> the error for which it stands."""
 
 
-def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Request) -> Model:
-    """The model of a run by `mpiexec -n ranks python -m macmpi.run`.
+def fit_on_ranks(launcher: str, ranks: int, config: Config, points: Points | None, request: Request) -> Model:
+    """Trains by `mpiexec -n ranks python -m macmpi.run`, and returns the model.
 
-    points: None where the config names them.  Raises UsageError, and what the run failed of.  Collective: no.
+    launcher: the path of mpiexec.
+    points: None: the config names them.
+    Raises UsageError, and the error with which the run failed.  Collective: no.
     """
-    launcher = checked(ranks)
     with _folder(points) as folder:
         settled = config
         if points is not None:
@@ -66,10 +67,10 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
             table |= {} if points.columns is None else {COLUMNS: points.columns.as_array()}
             declared = {name: np.array(A.tolist()) for name, A in points.arrays.items() if A.dtype.kind == "O"}
             table |= {DECLARED: np.array([*declared], str)}
-            for note in points.columns.notes if points.columns else ():  # which the ranks do not know
+            for note in points.columns.notes if points.columns else ():  # the ranks do not have these notes
                 warn(note)
             np.savez(folder / POINTS, **(points.arrays | declared | table))
-            done = {key: getattr(USUAL, key) for key in KEYS}  # by which a table became arrays
+            done = {key: getattr(USUAL, key) for key in KEYS}  # the table has become arrays by these keys
             settled = replace(settled, data=replace(settled.data, source=str(folder / POINTS), **done))
         if request.start is not None:
             save(request.start, folder / "start.h5")
@@ -85,8 +86,8 @@ def fit_on_ranks(ranks: int, config: Config, points: Points | None, request: Req
         return _outcome(_follow(command, folder, curve, request.callback), folder, output)
 
 
-def checked(ranks: int) -> str:
-    """The launcher.  Raises UsageError where ranks cannot be started from here."""
+def launcher_of(ranks: int) -> str:
+    """Returns the path of the launcher.  Raises UsageError if these ranks cannot be started from here."""
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or not 1 <= ranks <= MOST_RANKS:
         raise UsageError(f"ranks = {shown(ranks)}: a number of processes from 1 to {MOST_RANKS:,} is needed")
     count, _, name = started(os.environ)
@@ -101,14 +102,14 @@ def checked(ranks: int) -> str:
 
 @contextmanager
 def _folder(points: Points | None) -> Iterator[Path]:
-    """A folder in memory, if there is space for the points, that is removed at the end, however this process ends.
+    """Makes a folder, in memory if there is space for the points, that is removed however this process ends.
 
-    This process holds it for as long as it lives.
+    This process holds its lock as long as it lives.
     """
     arrays = (points.arrays if points else {}).values()
     needed = 1.1 * sum(A.dtype.itemsize * np.prod(A.shape) for A in arrays) + 2**20
     where = MEMORY if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2.0 * needed else None
-    for place in (MEMORY, Path(tempfile.gettempdir())):  # where there is no space in memory
+    for place in (MEMORY, Path(tempfile.gettempdir())):  # the second is used if there is no space in memory
         remove_abandoned(place)
     folder, held = _new_folder(where)
     words = [sys.executable, "-m", "macmpi.api.cleaner", str(os.getpid()), str(folder)]
@@ -124,7 +125,7 @@ def _folder(points: Points | None) -> Iterator[Path]:
 
 
 def _new_folder(where: Path | None) -> tuple[Path, int | None]:
-    """A new folder, held, and not one that another fit has removed before it was: `remove_abandoned`."""
+    """Makes a folder and locks it, again if another fit has removed it before it was locked (`remove_abandoned`)."""
     while True:
         folder = Path(tempfile.mkdtemp(prefix=PREFIX, dir=where))
         held = hold_folder(folder)
@@ -135,9 +136,10 @@ def _new_folder(where: Path | None) -> tuple[Path, int | None]:
 
 
 def remove_abandoned(where: Path) -> None:
-    """Removes folders of this user's fits that were killed with all that is theirs: nobody holds them.
+    """Removes folders of this user's fits that were killed together with all their processes: nobody holds these.
 
-    Whatever they hold still: a fit may have been killed as it made its folder, or as it removed it.  Collective: no.
+    It removes them whatever files they have, since a fit may have been killed while it made or removed its folder.
+    Collective: no.
     """
     for path in where.glob(f"{PREFIX}*"):
         with suppress(OSError):
@@ -148,9 +150,11 @@ def remove_abandoned(where: Path) -> None:
 
 @dataclass
 class Tail:
-    """A file that grows: `lines` gives what has been added since it was last asked, line by line.
+    """Reads a growing file: `lines` returns the lines that were added since it was last called.
 
-    since: a file that was changed last before this moment (ns) is another one, which will be replaced.
+    path: of the file.
+    at: the number of bytes that have been read.
+    since: a time in ns; a file that was last changed before it is an older one, which will be replaced.
     """
 
     path: Path
@@ -158,7 +162,7 @@ class Tail:
     since: int = 0
 
     def lines(self) -> list[str]:
-        """Whole lines; those of a file that is not there yet are none."""
+        """Returns the new whole lines; none if the file does not exist yet."""
         try:
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_mtime_ns < self.since:
@@ -173,11 +177,12 @@ class Tail:
 
 
 def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | None) -> int:
-    """Runs the command of the ranks, prints what they print, and gives their exit code.
+    """Runs the command of the ranks, prints their lines, and returns their exit code.
+
+    A first Ctrl-C asks the ranks to stop, and so does a true answer of the callback.
 
     folder: of the fit.
-    curve: the learning curve that they write, each of whose records goes to the callback.
-    A first Ctrl-C asks the ranks for an end, and so does a callback that answers with anything true.
+    curve: the learning curve that they write; each of its records goes to the callback.
     """
     out, err, why = Tail(folder / "out"), folder / "err", folder / "why"
     alone = of_its_own(os.environ) | {WHY: str(why)}
@@ -190,12 +195,12 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
             while True:
                 ended = process.poll() is not None
                 for line in out.lines():
-                    if not line.startswith(f"model: {folder}"):  # which is gone when the fit has ended
+                    if not line.startswith(f"model: {folder}"):  # this file is gone when the fit has ended
                         say(line)
                 for record in filter(None, map(record_in, curve.lines())):
                     if callback and callback(record):
                         wish.why = wish.why or ANSWERED
-                if ended:  # it may come before ranks can listen
+                if ended:  # the signal may have come before the ranks could handle it
                     return STOPPED if told and process.returncode not in (0, *ERRORS) else process.returncode
                 if wish.why and not told:
                     why.write_text(wish.why)
@@ -210,7 +215,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 
 
 def _outcome(code: int, folder: Path, output: Path) -> Model:
-    """Gives the model that ranks have left; where they left none raises the error that they ended with.
+    """Returns the model that the ranks have written; if there is none, raises the error with which they ended.
 
     code: their exit code.
     folder: of the fit, where their errors were written.
@@ -218,7 +223,7 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
     """
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()
     said = said.replace(f'data.source = "{folder / POINTS}"', ARGUMENTS).replace(str(folder / POINTS), ARGUMENTS)
-    began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not that of a run before this fit
+    began, kept = (folder / "fit.toml").stat().st_mtime_ns, output / "model.h5"  # not the model of an earlier run
     if code in (0, 70, STOPPED) and os.path.exists(kept) and kept.stat().st_mtime_ns >= began:
         for line in said.splitlines():
             if line.startswith("macmpi: "):

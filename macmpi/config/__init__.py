@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> Any:
-    """Functions that read a config are imported when one of them is asked for: rank 0 alone reads."""
+    """Imports the functions that read a config when one of them is used first, because rank 0 alone reads configs."""
     if name not in ("read", "validate"):
         raise AttributeError(name)
     from macmpi.config import reading

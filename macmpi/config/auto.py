@@ -1,11 +1,11 @@
-"""Keys that say "auto" are decided once the sizes of the data are known; the head of the table and `--explain` say how.
+"""Chooses the value of each key that is "auto", once the sizes of the data are known; `--explain` prints the reasons.
 
 The paper's own settings are files in run/, where every key that matters has its value.
 
-The schedule and acceleration of an autoencoder are the paper's, but for the first mu: it is 10 and grows tenfold once
-the error has settled. A classifier or a regression has far less to gain from its inputs, and a large mu ties the
-coordinates to the first net that comes along: mu begins small and doubles every tenth iteration, and the run ends where
-the validation error falls no more.
+The schedule and acceleration of full MAC for an autoencoder are the paper's, but for the first mu, which is 10 instead
+of 1: mu grows tenfold whenever the error has settled.  For a classifier or a regression such a mu is too large, since
+it ties the coordinates to the outputs of the initial net.  There mu begins small and doubles every tenth iteration, and
+the run ends when the validation error falls no more.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from macmpi.config.tables import HALF_STEPS, PAPER_DEFAULTS, extensions
 from macmpi.config.whole import Config, given, toml, with_value
 
 COORDINATES = (*HALF_STEPS, "selection", "model.sites", "model.fitters", "method.acceleration")
-"""Tables and keys that only methods with coordinates read."""
+"""The tables and keys that only methods with coordinates read."""
 
 UNITS = [100]
-"""Hidden units of a regression or a classifier."""
+"""The units of the hidden layers of a regression or a classifier."""
 
 CODE = 8
-"""Units of an autoencoder's code, at most half of its inputs."""
+"""The number of units of an autoencoder's code, or half the number of its inputs where that is smaller."""
 
 AUTO = "auto"
 IN_THE_PAPER, AS_THE_DATA, AS_USUAL = "as in the paper", "as the data have it", "usual with full MAC"
@@ -34,11 +34,17 @@ ITS_OWN = "that of the method"
 
 @dataclass(frozen=True)
 class Sizes:
-    """Inputs, outputs, training and validation points of a data set, a classifier's classes, the shape of images.
+    """The sizes of a data set.
 
-    classes: (classes,), an array; None for other data.  weights: of a training point, 0 where none has any, 1, or one
-    for each output.  drawn: validation points were drawn from the same set.  before: points of the pieces of a stream
-    that come before these.  raw: bytes of a point's X and Y as their file has them, () where that is not known.
+    n_in, n_out: the columns of X, and the outputs of a net for these data.
+    n_train, n_val: the training and the validation points.
+    autoencoder: whether there are no targets but the inputs.
+    classes (C,): the labels of a classifier; None for other data.
+    shape: height, width and channels of images; None for other data.
+    weights: how many weights a training point has: 0, 1, or one for each output.
+    drawn: whether the validation points were drawn from the same set as the training points.
+    before: the number of points in earlier pieces of the stream.
+    raw: the bytes of a point's X and Y as their file stores them; () where that is not known.
     """
 
     n_in: int
@@ -60,7 +66,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Decision:
-    """A key, the value that stands for "auto", and why."""
+    """A decision on a key that is "auto": the value that it gets, and why."""
 
     key: str
     value: Any
@@ -70,14 +76,20 @@ class Decision:
 def decide(
     config: Config, n_in: int, autoencoder: bool = False, shape: Sequence[int] | None = None
 ) -> tuple[Config, list[Decision]]:
-    """The config without "auto", and what was decided.  n_in: columns of X; shape: of its images.  Collective: no."""
+    """Returns the config without "auto", and the decisions.  Collective: no.
+
+    n_in: the number of columns of X; shape: height, width and channels of its images, None for other data.
+    """
     config, of_net = decide_net(config, n_in, autoencoder)
     of_run = list(_of_run(config, n_in, autoencoder, shape))
     return _with(config, of_run), [*of_net, *of_run]
 
 
 def decide_net(config: Config, n_in: int, autoencoder: bool = False) -> tuple[Config, list[Decision]]:
-    """The config with a method and a net, and what was decided.  Collective: no."""
+    """Decides the method and the net where they are "auto"; returns the config and the decisions.  Collective: no.
+
+    n_in: the number of columns of X.
+    """
     decisions = list(_of_net(config, n_in, autoencoder))
     return _with(config, decisions), decisions
 
@@ -106,7 +118,7 @@ def _of_net(config: Config, n_in: int, autoencoder: bool) -> Iterator[Decision]:
 
 
 def _of_run(config: Config, n_in: int, autoencoder: bool, shape: Sequence[int] | None) -> Iterator[Decision]:
-    """Decides all else, of a config with a method and a net."""
+    """Decides all other keys of a config that has a method and a net."""
     model = config.model
     if shape and not model.image and model.reads_images:
         yield Decision("model.image", [*shape], AS_THE_DATA)
@@ -126,7 +138,7 @@ def _of_run(config: Config, n_in: int, autoencoder: bool, shape: Sequence[int] |
 
 
 def _acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
-    """Gives method.acceleration and why."""
+    """Returns method.acceleration and the reason."""
     if config.penalty.stop == "gradient" and config.w_step.schedule != "ring":
         return "joint", "a path of stationary points"
     numbers = _kind(config, autoencoder) == "numbers" and not config.penalty.gradients
@@ -135,7 +147,7 @@ def _acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
 
 
 def _start(config: Config) -> tuple[str, str]:
-    """Gives start.method and why: random weights, but for nets whose weights are found from coordinates."""
+    """Returns start.method and the reason: random weights, unless the net or its method has a start of its own."""
     if any(kind == "rbf" for _, kind, _ in config.model.layers()):
         return "pca", "centres are found from codes of principal components"
     if config.method.name == "stochastic" and "start.range" not in given(config):
@@ -147,7 +159,7 @@ def _start(config: Config) -> tuple[str, str]:
 
 
 def in_short(decisions: Sequence[Decision]) -> str:
-    """One line for the head of the table; nothing where nothing was decided but what is usual."""
+    """Writes the decisions in one line, for the head of the table; "" where all of them are the usual ones."""
     unusual = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, AS_USUAL, ITS_OWN)]
     values = [_short(d) for d in unusual if not d.key.startswith(("penalty.", "method.acceleration"))]
     values += dict.fromkeys(f"penalty {d.why}" for d in unusual if d.key.startswith("penalty."))
@@ -155,13 +167,13 @@ def in_short(decisions: Sequence[Decision]) -> str:
 
 
 def _short(decision: Decision) -> str:
-    """A key without its table, and its value; why the method is another one than usual."""
+    """Writes the name of a key and its value, and where the method is full MAC also the reason."""
     text = f"{decision.key.removesuffix('.name').split('.')[-1]} {toml(decision.value)}"
     return f"{text}, for {decision.why}" if decision.key == "method.name" and decision.value == "mac" else text
 
 
 def explained(decisions: Sequence[Decision]) -> list[str]:
-    """Lines for a config that pin what was decided, each with its reason."""
+    """Writes the decisions as lines of a config that fix these values, each with its reason."""
     if not decisions:
         return ["every key has a value: nothing was chosen"]
     lines: list[str] = []
@@ -173,12 +185,12 @@ def explained(decisions: Sequence[Decision]) -> list[str]:
 
 
 def of_half_steps(key: str) -> bool:
-    """Tells whether only methods with coordinates read this key, "table.key"."""
+    """Tells whether only methods with coordinates read the key, "table.key"."""
     return key in COORDINATES or key.partition(".")[0] in COORDINATES
 
 
 def _coordinates_asked_for(config: Config) -> str:
-    """Says what in a config only a method with coordinates has, or nothing."""
+    """Says which setting of the config only methods with coordinates can take; "" where there is none."""
     activations = config.model.activation if isinstance(config.model.activation, list) else [config.model.activation]
     for word in activations:
         if word not in (AUTO, *get_args(Activation)) and word not in extensions("macmpi.activations"):
@@ -193,27 +205,27 @@ def _coordinates_asked_for(config: Config) -> str:
 
 
 SLOWLY = {"factor": 2.0, "mu_every": 10, "patience": 25}
-"""The schedule of tables and labels."""
+"""The schedule of full MAC for regressions and classifiers."""
 
 PATH = {"mu0": 1.0, "factor": 2.0, "ridge_scale": "objective"}
-"""A path of stationary points of E_Q + ridge: half steps need about as many iterations as mu is large."""
+"""The schedule that follows stationary points of E_Q + ridge.  Half steps take about mu iterations to reach one."""
 
 BY_COLUMNS = {"labels": (1e-3, 5e-3, 0.15), "numbers": (0.03, 0.1, 1.0)}
-"""mu of the first iterations; the ridge of the objective for each column of the inputs, for a unit of many columns has
-smaller weights; the ridge at most."""
+"""For labels and for numbers: the first mu; the number that is multiplied by the columns of X to give the ridge of the
+objective, because a unit that reads more columns has smaller weights; and the upper limit of that ridge."""
 
 FEW = "fewer centres than points"
 
 BITS = {"mu0": 0.01, "factor": 2.0, "ridge": 1.0}
-"""Bits change one by one, and never again where mu is large."""
+"""The schedule of nets with a code of bits.  It begins with a small mu because with a large one no bit changes."""
 
 BASIS = {"factor": 2.0}
-"""Few basis functions cannot follow the codes that a small mu allows them, and the error of the net rises; where mu is
-large, codes hardly move.  So mu passes in small steps through where the two meet."""
+"""The schedule of nets with few radial basis functions.  While mu is small, codes move to where few functions cannot
+follow, and the error rises; while it is large, codes hardly move.  Small steps leave time for the values between."""
 
 
 def _of_penalty(config: Config, n_in: int, autoencoder: bool) -> Iterator[Decision]:
-    """Decides each key of [penalty] that says "auto".  n_in: columns of X."""
+    """Decides each key of [penalty] that is "auto".  n_in: columns of X."""
     penalty, kind = config.penalty, _kind(config, autoencoder)
     values: dict[str, Any] = PAPER_DEFAULTS | {"bits": BITS, FEW: BASIS}.get(kind, {})
     if kind in BY_COLUMNS:
@@ -229,10 +241,11 @@ def _of_penalty(config: Config, n_in: int, autoencoder: bool) -> Iterator[Decisi
 
 
 def _kind(config: Config, autoencoder: bool) -> str:
-    """Gives "bits", `FEW`, "labels" or "numbers"; "" where the paper's values stay.
+    """Returns which schedule a config gets: "bits", `FEW`, "labels" or "numbers"; "" for the paper's values.
 
-    Those are for autoencoders of other layers than bits and than first basis functions of fewer centres than points,
-    for layers without derivatives, other penalties, selection of centres, and a tolerance that is given.
+    The paper's values are for other penalties than the quadratic one with the usual stop, for a config that gives a
+    tolerance or selects centres, and for a net without coordinates.  Autoencoders, and nets with layers that are no
+    activations, get them too, unless they begin with bits or have few basis functions.
     """
     penalty, layers, asked = config.penalty, config.model.layers(), given(config)
     usual = (
@@ -255,6 +268,6 @@ def _kind(config: Config, autoencoder: bool) -> str:
 
 
 def _code_of(config: Config) -> str:
-    """The word of the first hidden layer, if that gives a code, or else ""."""
+    """Returns the word of the first hidden layer where its units are bits, a key of `CODES`; otherwise ""."""
     kind = config.model.layers()[0][1]
     return kind if kind in CODES else ""

@@ -1,4 +1,4 @@
-"""[model]: the layers of a net, which may be tables, their activations and sites, the output, loss and precision."""
+"""The table [model] of a config: the layers of a net, their activations and sites, the output, loss and precision."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from macmpi.config.tables import NotNegative, PositiveInt, Table, Width, extensi
 Activation = Literal["sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"]
 FITTED = ("forest", "boosted", "nearest_neighbours", "kernel_ridge")
 CODES = {"binary": "itq", "argmax": "staged"}
-"""Words of `activation` of first layers whose units are 0 or 1, a code that a Z-step searches: the start by "auto"."""
+"""Words of `activation` whose units are a code of 0 and 1, and the start that "auto" chooses where they come first."""
 FILES = {
     **dict.fromkeys(("sigmoid", "tanh", "relu", "leaky_relu", "softmax", "linear"), "affine"),
     "rbf": "fitted",
     **dict.fromkeys(("quantise", *CODES), "codes"),
     **dict.fromkeys(FITTED, "fitted"),
 }
-"""The words of `activation` -> the file of macmpi/nets/layers that makes the maps of a layer of units."""
+"""For each word of `activation` the file of macmpi/nets/layers that makes the maps of such a layer."""
 
 LAYERS = tuple(FILES)
 NOT_OF_IMAGES = tuple(word for word in FILES if word not in get_args(Activation))
-"""A convolution cannot have these in place of an activation."""
+"""The words of `activation` that a convolution cannot have."""
 
 OWNERS = {
     "width": ("rbf", "kernel_ridge"),
@@ -35,13 +35,15 @@ OWNERS = {
     "depth": ("forest", "boosted"),
     "examples": ("kernel_ridge", "nearest_neighbours"),
 }
-"""Keys that hidden layers of these words read.  A key may hold one value for all of them, or a list of one for each."""
+"""For some keys of [model] the kinds of layers that read them: the key has one value for all these, or one for each."""
 
 
 class LayerTable(Table):
-    """A layer of `hidden` that is a table: macmpi/nets/layers/`file`.py makes its maps.
+    """A layer of `hidden` that the config describes by a table.
 
-    refused: words that it cannot have for an activation; instead: what it is, and which activation it has.
+    file: the file of macmpi/nets/layers that makes its maps.
+    refused: words that its activation cannot be.
+    instead: text for a message that says what the layer is and which activations it can have.
     """
 
     file: ClassVar[str]
@@ -50,7 +52,7 @@ class LayerTable(Table):
 
     @property
     def given(self) -> int:
-        """The number of states that it gives, the last one first."""
+        """The number of states that the layer gives to the next one; the last state comes first."""
         return 1
 
     @classmethod
@@ -61,15 +63,17 @@ class LayerTable(Table):
 
 @dataclass(frozen=True)
 class Convolution(LayerTable):
-    """A layer of `channels` images, each a kernel that moves over the images before, `stride` pixels at a time.
+    """A convolution: each of its `channels` moves a kernel over the images of the layer before.
 
-    upsample: above 1 a transposed convolution, whose images are this many times as high and wide.  padding: "same"
-    gives ceil(height / stride) rows of pixels, "none" only pixels whose patches lie within the image.  pool: patches of
-    pool x pool pixels become one number each, by their `pooling`, before the next layer reads them.  Under a softmax
-    the channels are words of a codebook, and a sum of their shares is a histogram.  groups: channels that are read and
-    channels that are given fall into this many runs, and one given reads those of its own run alone; as many as there
-    are channels to read: a depthwise convolution.  image: height, width and channels of what the layer reads, where a
-    dense layer is before it.
+    kernel: height and width of the kernel, in pixels.
+    stride: the step of the kernel, in pixels.
+    upsample: above 1 the layer is a transposed convolution, whose images are this many times as high and wide.
+    padding: "same" gives ceil(height / stride) rows of pixels; "none" only pixels whose patches lie in the image.
+    pool, pooling: patches of pool x pool pixels become one number each, before the next layer reads them.
+    groups: the input channels and the output channels are cut into this number of runs, and an output channel reads
+        only the run of its own; as many runs as input channels make a depthwise convolution.
+    image: height, width and channels of the images that the layer reads, where a dense layer is before it.
+    With a softmax the channels are the words of a codebook, and the sum over pixels is a histogram of words.
     """
 
     channels: PositiveInt
@@ -100,12 +104,14 @@ class Convolution(LayerTable):
 
 @dataclass(frozen=True)
 class Recurrent(LayerTable):
-    """A layer of `recurrent` units whose state h_t = s(V [h_{t-1}, x_t] + c) reads a share of the inputs at each step.
+    """A recurrent layer: h_t = s(V [h_{t-1}, x_t] + c) for t = 1, ..., T, where s is its activation.
 
-    The inputs are `steps` equal parts x_1, ..., x_T, one after the other; one block of weights is that of all steps,
-    and what the next layer reads is the last state, or h_T, h_1, ..., h_{T-1} where it gives all `states`; a recurrent
-    layer reads these step by step.  memory: the recurrent weights begin as this share of the identity
-    (of "relu", "leaky_relu", "linear") or of an orthogonal matrix; 0 draws them as all others.
+    recurrent: the number of units.
+    steps: T; the inputs are cut into T equal parts x_1, ..., x_T.  All steps share the weights V and c.
+    states: the next layer reads the "last" state h_T, or "all" states h_T, h_1, ..., h_{T-1}; a further recurrent layer
+        reads those step by step.
+    memory: the recurrent weights begin as this multiple of the identity ("relu", "leaky_relu", "linear") or of an
+        orthogonal matrix (other activations); 0 draws them like all other weights.
     """
 
     recurrent: PositiveInt
@@ -122,21 +128,23 @@ class Recurrent(LayerTable):
 
 
 GIVEN = "given "
-"""A mask that has been read from its file begins with this: its text follows."""
+"""A value of `connections` that begins with this is a mask itself, read from its file and written as text."""
 
 RULES = {"random": ("share", "groups", "seed"), "banded": ("width", "groups"), "local": ("width", "groups", "image")}
-"""The words of `connections`, and the keys that each of them reads; all else is a file."""
+"""The words that `connections` may be, and the keys that each of them reads; any other value names a file."""
 
 
 @dataclass(frozen=True)
 class Sparse(LayerTable):
-    """A dense layer of `units`, each of which reads the inputs that `connections` name.
+    """A sparse layer: each of its `units` reads only the inputs that `connections` choose for it.
 
-    connections: "random", a share of all inputs; "banded", `width` neighbouring inputs, windows evenly spaced; "local",
-    squares of width x width pixels in a square grid, all channels of them; or a file of a matrix (units, inputs) that
-    is not 0 where a weight exists, .npy or .csv.  groups: the number of different masks, each of neighbouring units; 0
-    is one for each unit, or for "local" as many as a square grid can have.  seed: of "random".  image: height, width
-    and channels of what "local" reads behind a dense layer.
+    connections: "random" chooses a `share` of all inputs; "banded" chooses `width` neighbouring inputs, in evenly
+        spaced windows; "local" chooses all channels of a square of width x width pixels, in a square grid; any other
+        value is a file, .npy or .csv, of a matrix (units, inputs) that is not 0 where a weight exists.
+    groups: the number of different masks, each shared by neighbouring units; 0 stands for one mask for each unit, or
+        with "local" for as many as the largest square grid within the number of units has.
+    seed: of the random masks.
+    image: height, width and channels of the images that "local" reads, where a dense layer is before it.
     """
 
     units: PositiveInt
@@ -167,19 +175,19 @@ class Sparse(LayerTable):
 
     @property
     def masks(self) -> int:
-        """The number of different masks."""
+        """The number of different masks of the layer."""
         return self.groups or (math.isqrt(self.units) ** 2 if self.connections == "local" else self.units)
 
 
 TABLES: dict[str, type] = {"recurrent": Recurrent, "connections": Sparse, "channels": Convolution}
-"""The tables that a layer of `hidden` may be, each by the key that none of the others has."""
+"""The tables that a layer of `hidden` may be, each under the key that only this table has."""
 
 
 Layer = PositiveInt | Convolution | Sparse | Recurrent
 
 
 def units_of(layer: Layer) -> int:
-    """The number of units of a layer; of a convolution that of its channels."""
+    """Returns the number of units of a layer; for a convolution, that of its channels."""
     match layer:
         case Convolution(channels=units) | Recurrent(recurrent=units) | Sparse(units=units):
             return units
@@ -188,7 +196,7 @@ def units_of(layer: Layer) -> int:
 
 
 def file_of(layer: Any, kind: str) -> str:
-    """The file of macmpi/nets/layers that makes the maps of a layer; "" of a word that another package gives.
+    """Returns the file of macmpi/nets/layers that makes the maps of a layer; "" for a layer of another package.
 
     layer: an entry of `hidden`, or `readout`; kind: the word of its activation.
     """
@@ -218,20 +226,23 @@ LossName = Annotated[str, Predicate(lambda word: word in ("auto", *LOSSES) or wo
 Fitter = Annotated[str, Predicate(lambda word: word in ("auto", *FITTERS) or word in words("fitters"))]
 Site = Literal["after", "before", "both", "none"]
 SomeUnits = Annotated[dict[Literal["after", "before"], NotNegative], Len(1, 1)]
-"""{ after = 10 }: the first ten units of a layer have coordinates, after or before the activation."""
+"""For instance { after = 10 }: the first ten units of a layer have coordinates, after (or before) the activation."""
 
 
 @dataclass(frozen=True)
 class Model(Table):
-    """Hidden layers, their activations, where their coordinates sit; the output layer; the loss; the precision.
+    """The table [model]: the net, its loss and its precision.
 
-    `hidden` has a number of units, or a table (Convolution, Sparse, Recurrent), for each hidden layer; `readout` says
-    whether the output layer is dense or a convolution; `tied` that the decoder is the transpose of the encoder;
-    `image` is the shape of the inputs, [] as the data have it. `activation` and `sites` hold one word for all hidden
-    layers or a list with one for each, of `sites` also `SomeUnits`; `width` and `centres` one for all layers of radial
-    basis functions (and quantisers) or one for each of them. `fitters` name the algorithm of each hidden layer and of
-    the output layer, where it is no W-solver. `skips` have pairs of layers: what the first of a pair gives also joins
-    what the second reads, by `joining`; 0 are the inputs.
+    hidden: for each hidden layer its number of units, or a table (Convolution, Sparse, Recurrent).
+    activation, sites: one word for all hidden layers, or a list with one for each; an entry of `sites` may also be
+        `SomeUnits`.
+    output: the activation of the output layer; readout: "dense", or a convolution as output layer.
+    the keys of `OWNERS`: one value for all hidden layers that read the key, or a list with one for each.
+    fitters: the algorithm that fits each hidden layer and the output layer; "auto" for a W-solver.
+    image: the shape of the inputs; [] takes it from the data.
+    tied: whether the decoder is the transpose of the encoder.
+    skips: pairs of layers, of which the second also reads the outputs of the first; 0 stands for the inputs.
+    joining: whether these outputs are added to the inputs of the second layer or appended to them.
     """
 
     hidden: Annotated[list[Layer], Len(1)] | Literal["auto"] = "auto"
@@ -295,7 +306,10 @@ class Model(Table):
             self._check_list(name, count, f"{count} of the hidden layers have {name}: {remedy}")
 
     def _check_some_units(self, i: int, count: int, kind: str) -> None:
-        """Raises ValueError where hidden layer i cannot have `count` coordinates; kind: activation of the first one."""
+        """Raises ValueError where only `count` units of hidden layer i cannot have coordinates.
+
+        kind: the activation of the first hidden layer.
+        """
         if i or self.skips or self.tied or self.tables or not LayerTable.has_activation(kind):
             raise ValueError(
                 f"sites.{i} names a number of units, which goes with the first of dense hidden layers, an elementwise "
@@ -305,45 +319,45 @@ class Model(Table):
             raise ValueError(f"sites.{i} names {many(count, 'unit')}, and that layer has {units}: give at most {units}")
 
     def _check_list(self, name: str, count: int, rest: str) -> None:
-        """Raises ValueError, with the rest of its message, for a list that has not `count` entries."""
+        """Raises ValueError where a key holds a list of another length than `count`.  rest: the end of the message."""
         given = getattr(self, name)
         if isinstance(given, list) and len(given) != count:
             raise ValueError(f"{name} has {many(len(given), 'entry')} but {rest}")
 
     @property
     def units(self) -> list[int]:
-        """The number of units of each hidden layer, of a convolution that of its channels, once they are decided."""
+        """The number of units of each hidden layer (of channels, for a convolution), where `hidden` is not "auto"."""
         assert isinstance(self.hidden, list)
         return [units_of(layer) for layer in self.hidden]
 
     @property
     def tables(self) -> dict[int, LayerTable]:
-        """The hidden layers that are tables, by their numbers."""
+        """The hidden layers that are tables, by their numbers from 0."""
         return {i: layer for i, layer in enumerate(self.hidden) if isinstance(layer, LayerTable)}
 
     @property
     def reads_images(self) -> bool:
-        """Tells whether some hidden layer sees what it reads as images."""
+        """Tells whether a hidden layer reads its inputs as images."""
         tables = self.tables.values()
         return any(isinstance(t, Convolution) or (isinstance(t, Sparse) and t.connections == "local") for t in tables)
 
     @property
     def sequence(self) -> int:
-        """The number of parts of the data that the first layer reads one after the other; 0: none."""
+        """The number of steps where the first hidden layer is recurrent; otherwise 0."""
         first = self.tables.get(0)
         return first.steps if isinstance(first, Recurrent) else 0
 
     def convolves(self, number: int) -> bool:
-        """Tells whether a layer is a convolution: hidden layer `number`, or behind them the output layer."""
+        """Tells whether layer `number` is a convolution; the hidden layers count from 0, then the output layer."""
         return isinstance([*self.hidden, self.readout][number], Convolution)
 
     def by_layer(self, key: str) -> dict[int, Any]:
-        """The value of a key of `OWNERS` for each hidden layer that reads it, by the layer's number."""
+        """Returns the value of a key of `OWNERS` for each hidden layer that reads it, by the layer's number from 0."""
         readers = [i for i, (_, kind, _) in enumerate(self.layers()) if kind in OWNERS[key]]
         return dict(zip(readers, self.each(key, len(readers)), strict=True))
 
     def layers(self) -> list[tuple[int, str, str]]:
-        """Lists (units, activation, site) of each hidden layer; "some" where not all units have coordinates."""
+        """Lists (units, activation, site) of each hidden layer; site "some" where only some units have coordinates."""
         K = len(self.units)
         kinds = self.each("activation", K)
         sites = sites_for(kinds) if self.sites == "auto" else self.each("sites", K)
@@ -351,7 +365,10 @@ class Model(Table):
 
     @property
     def some_units(self) -> dict[str, int]:
-        """The number of units of the first layer that have coordinates, by the place of these; {} where all or none."""
+        """The entry of `sites` for the first layer, as { after = 10 }, where only some of its units have coordinates.
+
+        {} where all units have them, or none.
+        """
         first: Any = self.sites[0]
         return first if self.layers()[0][2] == "some" else {}
 
@@ -364,9 +381,10 @@ def _in_a_word(site: Any, units: int) -> str:
 
 
 def sites_for(kinds: list[str]) -> list[Site]:
-    """Sites of layers of these kinds: after each, but for those of radial basis functions, which the next one trains.
+    """Returns the site of each hidden layer, by their kinds, where `sites` is "auto".
 
-    Of a net whose first layer gives a code this alone has coordinates: its Z-step searches one code.
+    It is after each layer except radial basis functions, which are fitted with the next layer.  Where the
+    first layer is a code of bits, that layer alone has coordinates, because the Z-step can search only one code.
     """
     if kinds[0] in CODES:
         return ["after", *["none"] * (len(kinds) - 1)]  # type: ignore[list-item]

@@ -1,6 +1,7 @@
-"""TOML -> a validated, frozen Config.  pydantic names every mistake of a file at once.
+"""Reads a TOML file into a validated, frozen Config.  pydantic finds all mistakes of a file at once.
 
-The documented configs and job scripts, run/ of the repository, are found by name anywhere: a wheel carries them.
+The documented configs and the job scripts, from the folder run/ of the repository, are found by name, because an
+installed macmpi contains them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from macmpi.config.whole import Config, gone, toml
 
 
 def read(path: Path, settings: list[str]) -> Config:
-    """The config of a file, with `--set table.key=value` settings on top.
+    """Reads the config of a file, and changes it by settings "table.key=value", as --set gives them.
 
     Raises UsageError with all mistakes of the file in one message.  Collective: no.
     """
@@ -34,11 +35,11 @@ def read(path: Path, settings: list[str]) -> Config:
 
 
 DATA = (".csv", ".tsv", ".parquet", ".npz", ".npy", ".h5", ".hdf5", ".nc", ".zarr")
-"""Names of points end so, and of no config."""
+"""A file with such an ending holds data and is no config."""
 
 
 def read_table(path: Path) -> dict[str, Any]:
-    """The tables of a file, as they are.  Raises UsageError.  Collective: no."""
+    """Reads the tables of a TOML file without checking their keys.  Raises UsageError.  Collective: no."""
     if path.suffix in DATA:
         raise UsageError(f"{path} holds data, and a config is needed: macmpi init {path} writes one")
     try:
@@ -50,14 +51,14 @@ def read_table(path: Path) -> dict[str, Any]:
         raise UsageError(text) from None
     except UnicodeDecodeError:
         raise UsageError(f"{path} is not TOML: it is no UTF-8; save it so") from None
-    except (ValueError, RecursionError) as error:  # not TOML, thousands of digits or brackets
+    except (ValueError, RecursionError) as error:  # no TOML, or thousands of digits or brackets
         raise UsageError(f"{path} is not TOML: {error}") from None
     _lengthen(table)
     return table
 
 
 def _lengthen(table: dict[str, Any]) -> None:
-    """Replaces `data = "path"`, in place, by what it is short for: `data.source = "path"`."""
+    """Replaces the short form `data = "path"` by `data.source = "path"`, in place."""
     if isinstance(table.get("data"), str):
         table["data"] = {"source": table["data"]}
 
@@ -67,7 +68,7 @@ WORD = re.compile(r"(?P<key>[A-Za-z_][\w.]*)\s*=\s*(?P<value>[A-Za-z_./~][\w./~+
 
 
 def _quoted(setting: str) -> str:
-    """A word that can be nothing but text needs no quotes: method.name=stochastic, data.source=runs/x.h5."""
+    """Adds the quotes of TOML to a setting whose value is a word or a path, as in method.name=stochastic."""
     word = WORD.fullmatch(setting.strip())
     if word is None or word["value"] in ("true", "false", "inf", "nan"):
         return setting
@@ -75,7 +76,7 @@ def _quoted(setting: str) -> str:
 
 
 def _set(table: dict[str, Any], setting: str) -> None:
-    """Puts a `--set table.key=value` into a table of tables.  Raises UsageError."""
+    """Puts a setting "table.key=value" into the tables of a config, in place.  Raises UsageError."""
     try:
         given = tomllib.loads(_quoted(setting))
     except (ValueError, RecursionError) as error:
@@ -92,15 +93,16 @@ def _set(table: dict[str, Any], setting: str) -> None:
 
 
 def validate(table: dict[str, Any], name: str, settings: Sequence[str] = ()) -> Config:
-    """The config of a parsed table, with `--set` settings on top.  name: theirs, for messages.  Collective: no.
+    """Makes the Config of parsed tables, changed by settings "table.key=value".  Collective: no.
 
-    Raises UsageError with all its mistakes in one message.
+    name: where tables and settings come from, for messages.
+    Raises UsageError with all mistakes in one message.
     """
     for setting in settings:
         _set(table, setting)
     known, lines = _without_gone(table)
     if not (known or lines):
-        return Config()  # pydantic takes longer to import, and to be told of all keys, than a small fit reads its data
+        return Config()  # importing pydantic takes longer than a small fit
     from pydantic import ValidationError
 
     try:
@@ -113,7 +115,8 @@ def validate(table: dict[str, Any], name: str, settings: Sequence[str] = ()) -> 
 
 
 def _without_gone(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """The table without keys that have gone, and what is to be said of those that are not at their last default."""
+    """Returns the tables without keys that no longer exist, and a message for each of these with another value than
+    its last default."""
     kept: dict[str, Any] = {}
     said = []
     for name, keys in table.items():
@@ -124,7 +127,7 @@ def _without_gone(table: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def _json(value: Any, name: str, key: str = "") -> str:
-    """A parsed value as JSON.  Raises UsageError, naming its key, for what TOML can say and JSON cannot."""
+    """Writes a parsed value as JSON.  Raises UsageError, with its key, where TOML allows a value that JSON does not."""
     try:
         return json.dumps(value, default=str, ensure_ascii=False).encode().decode()
     except (ValueError, RecursionError) as error:
@@ -140,7 +143,7 @@ def _json(value: Any, name: str, key: str = "") -> str:
 
 @cache
 def _validator() -> Any:
-    """Gives what validates configs, made once: it takes longer than many validations."""
+    """Returns pydantic's validator of configs, which is made once because that takes longer than many validations."""
     from pydantic import TypeAdapter
     from pydantic_core import SchemaValidator
 
@@ -148,7 +151,10 @@ def _validator() -> Any:
 
 
 def _of_one_kind(schema: Any) -> Any:
-    """A schema of pydantic, in which a value that may be of several kinds is held to the one that it is meant for."""
+    """Rewrites a schema of pydantic so that a value of a union is checked as the one kind that its user meant.
+
+    Otherwise the messages would name the mistakes under all kinds.
+    """
     if isinstance(schema, list):
         return [_of_one_kind(part) for part in schema]
     if not isinstance(schema, dict):
@@ -158,12 +164,15 @@ def _of_one_kind(schema: Any) -> Any:
 
 
 OR_WORD = {-10: "auto", -20: "all"}
-"""The place of a mistake has the number of the kind that its value is meant for, a negative one as no index is; of a
-value that may be a word too, that of the word or at most nine below."""
+"""The kinds of a union have the numbers -1, -2, ...; where the value may also be a word, they begin with its key here.
+pydantic puts the number of the kind into the place of a mistake; it is negative, because indices of lists are not."""
 
 
 def _tagged(choices: list[Any]) -> dict[str, Any]:
-    """The schema of a value of some kinds: the table or the list that it is, a word, or else the first of them."""
+    """Makes the schema of a union that checks a value as the table, list or word that it is, or else as its first kind.
+
+    choices: the schemas of the kinds.
+    """
     kinds = [_kind(choice) for choice in choices]
     first = next((number for number, word in OR_WORD.items() if word in kinds), -1)
 
@@ -180,7 +189,7 @@ def _tagged(choices: list[Any]) -> dict[str, Any]:
 
 
 def _kind(choice: dict[str, Any]) -> str:
-    """The name of a table, "list" of a list or other keys, a word of `OR_WORD`, or "one" for any other value."""
+    """Names the kind that a schema is for: a table's name, "list" (or a mapping), a word of `OR_WORD`, or "one"."""
     if len(words := choice.get("expected", [])) == 1 and words[0] in OR_WORD.values():
         return str(words[0])
     table = choice.get("ref", choice.get("schema_ref", "")).partition(":")[0].rpartition(".")[2]
@@ -191,7 +200,7 @@ EXAMPLES = {"model.skips": "[[1, 3]]", "selection.sizes": "[[50, 100], []]", "mo
 EXAMPLES |= {"model.sites": '["after", "none"]', "model.fitters": '["auto", "auto"]', "model.centres": '["kmeans"]'}
 EXAMPLES |= {f"data.{key}": '["column"]' for key in ("target", "ignore", "categories", "empty")}
 EXAMPLES |= {"data.classes": '["no", "yes"]'}
-"""Examples of lists that are no [5], by key."""
+"""Examples of lists for messages, by key; other keys show [5]."""
 
 PLAIN = {
     "too_short": "is an empty list; give one value or more, as in {name} = {example}",
@@ -204,15 +213,15 @@ PLAIN = {
     "float_type": "should be a number",
     "string_type": "should be text, in quotes",
 }
-"""pydantic's kinds of mistakes whose own messages speak of its types."""
+"""Our words for those mistakes that pydantic's messages describe by its own types."""
 
 
 CLOSE = 0.8
-"""A key may be meant that is this much like another one, by difflib's measure: not "sites" by "units"."""
+"""A wrong name may mean a key that is at least so similar, by difflib's measure; "units" is less similar to "sites"."""
 
 
 def _like(name: str, keys: list[str]) -> list[str]:
-    """At most three keys, "table.key", that may be meant: the nearest, or those of which it is a part, or nearly."""
+    """Finds at most three keys, "table.key", that a wrong name may mean: the most similar, or those that contain it."""
     words = [key.rpartition(".")[2] for key in keys]
     near = difflib.get_close_matches(name, words, 1, CLOSE)
     if near in ([], [name]):
@@ -221,15 +230,18 @@ def _like(name: str, keys: list[str]) -> list[str]:
 
 
 def _everywhere(name: str) -> str:
-    """The keys of all tables that may be meant, in words."""
+    """Names the keys of any table that a wrong name may mean."""
     keys = [f"{table}.{key}" for table in reversed(known_keys([])) for key in known_keys([table])]
     return " or ".join(_like(name, keys))
 
 
 def _unknown(where: list[str]) -> str:
-    """The key that is meant: one much like it in its table, or one of its name in other tables."""
+    """Writes which key an unknown one may mean: a similar one in its own table, or else one in other tables.
+
+    where: the tables that it is in, and its name.
+    """
     here = known_keys(where[:-1])
-    if where[-1] in here:  # of another kind of layer
+    if where[-1] in here:  # the key of another kind of layer
         kinds = [(key, [f.name for f in fields(kind) if f.name != key]) for key, kind in TABLES.items()]
         return f"it goes with another key; {'; '.join(f'with {key}: ' + ', '.join(names) for key, names in kinds)}"
     siblings = [".".join([*where[:-1], key]) for key in here]
@@ -263,7 +275,7 @@ def _explain(mistake: Any) -> str:
 
 
 def known_keys(tables: list[str]) -> list[str]:
-    """The keys of a table of the config, e.g. known_keys(["penalty"])."""
+    """Lists the keys of a table of the config, as in known_keys(["penalty"]); of [] its tables."""
     node: Any = Config()
     for name in tables:
         node = getattr(node, name, None)
@@ -275,13 +287,13 @@ def known_keys(tables: list[str]) -> list[str]:
 # --- documented configs -----------------------------------------------------------------------------------------------
 
 KEYS = "defaults"
-"""The name of the file that explains every key."""
+"""The name, without .toml, of the documented config that explains every key."""
 
 
 def folder() -> Path:
-    """The folder of the documented configs: of the clone that runs, else as the wheel was installed.
+    """Returns the folder of the documented configs: run/ of the clone from which macmpi runs, or where it is installed.
 
-    It need not exist: somebody may have removed it.
+    It need not exist, since somebody may have removed it.
     """
     places = [Path(macmpi.__file__).resolve().parents[1] / "run" / f"{KEYS}.toml"]
     with suppress(metadata.PackageNotFoundError):
@@ -291,17 +303,17 @@ def folder() -> Path:
 
 
 def documented() -> dict[str, Path]:
-    """Name, without .toml, and path of each documented config, by name."""
+    """Lists the documented configs: their names, without .toml and ascending, and their paths."""
     return {path.stem: path for path in sorted(folder().glob("*.toml"))}
 
 
 def scripts() -> dict[str, Path]:
-    """Name, without ending, and path of each job script of a batch system, by name."""
+    """Lists the job scripts for batch systems: their names, without ending and ascending, and their paths."""
     return {path.stem: path for path in sorted(folder().glob("batch/*")) if path.suffix in (".sh", ".def")}
 
 
 def listed() -> str:
-    """A line for each documented config: its name, and the first sentence of the comment that it begins with."""
+    """Writes a line for each documented config: its name, and the first sentence of the comment at its head."""
     return "\n".join(f"{name:20s}{_first(path)}" for name, path in documented().items())
 
 
@@ -312,7 +324,7 @@ def _first(path: Path) -> str:
 
 
 def text_of(name: str, known: dict[str, Path]) -> str:
-    """The text of a documented config, or of a job script.  Raises UsageError."""
+    """Reads a documented config or a job script.  known: the paths by name.  Raises UsageError for an unknown name."""
     stem = re.sub(r"\.(toml|sh|def)$", "", name)
     if stem not in known:
         raise UsageError(f"macmpi brings no {name!r} along; known here: {', '.join(known)}")
@@ -320,7 +332,10 @@ def text_of(name: str, known: dict[str, Path]) -> str:
 
 
 def read_named(given: Path) -> tuple[Path, dict[str, Any]]:
-    """The file that is meant, as of `path_of`, and its tables, as they are.  Raises UsageError.  Collective: no."""
+    """Returns the path of a config, found by `path_of`, and its tables as `read_table` gives them.
+
+    Raises UsageError.  Collective: no.
+    """
     path = path_of(given)
     try:
         return path, read_table(path)
@@ -329,9 +344,10 @@ def read_named(given: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def path_of(given: Path) -> Path:
-    """The config that is meant: that file, that name with .toml behind it, or a documented config.
+    """Finds the config that a name means: the file itself, the file with .toml appended, or a documented config.
 
-    Files of the user's go first.  A name that is none of them stays as it is, for who reads it to refuse.
+    Files of the user come before documented configs.  A name that is none of these is returned as it is, and refused
+    when it is read.
     """
     named = given.with_name(f"{given.name}.toml") if given.name and given.suffix != ".toml" else given
     for path in (given, named):
@@ -342,7 +358,7 @@ def path_of(given: Path) -> Path:
 
 
 def _meant(given: Path) -> str:
-    """Says which documented config may be meant by a name that is no file, and where all of them are."""
+    """Writes which documented config a name that is no file may mean, and how to list them all; "" for a path."""
     if len(given.parts) != 1:
         return ""
     close = difflib.get_close_matches(given.stem, documented(), n=1)
@@ -351,11 +367,11 @@ def _meant(given: Path) -> str:
 
 
 LINE = re.compile(r"\[(?P<table>\w+)\].*|(?:(?P<key>\w+) = \S.*?)?\s+# (?P<text>.*)")
-"""A line of the file that explains every key: the head of a table, a key with its comment, or more of that."""
+"""A line of the file that explains every key: the head of a table, a key with its comment, or more of that comment."""
 
 
 def explanations() -> dict[str, str]:
-    """The comment of each key in the file that explains them all, by "table.key"; nothing where it is gone."""
+    """Reads the explanation of each key, "table.key", from the file that explains them all; {} where it is missing."""
     path, comments = documented().get(KEYS), dict[str, str]()
     table, key, lines = "", "", [] if path is None else path.read_text(encoding="utf-8").splitlines()
     for match in filter(None, map(LINE.fullmatch, lines)):

@@ -1,4 +1,4 @@
-"""The tables of a config: every key with what it may be and its default.  Pydantic holds files to it (`config`)."""
+"""The tables of a config: each key with its type and its default, by which pydantic checks files."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from annotated_types import Ge, Gt, Le, Lt, Predicate
 
 
 class Table:
-    """A table of a config: pydantic takes no other keys in it, no other types and no NaN."""
+    """The base of all tables of a config: pydantic refuses other keys, other types, NaN and infinity in them."""
 
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid", "strict": True, "allow_inf_nan": False}
 
     def value(self, key: str) -> Any:
-        """A key's value."""
+        """Returns the value of a key."""
         return getattr(self, key)
 
     def each(self, key: str, count: int) -> list[Any]:
-        """A key's values, one for each of `count`; those of a list as they are."""
+        """Returns the values of a key: a list as it is, a single value `count` times."""
         given = self.value(key)
         return list(given) if isinstance(given, list) else [given] * count
 
 
 END, NOTHING = {"changes": "end"}, {"changes": "nothing"}
-"""Metadata of keys that change when a run ends, or nothing in what it computes; the others change its result.
+"""Metadata of keys that change when a run ends, and of keys that do not change what it computes.
 
-"alike": values with the same result as another one, which they stand next to.  A run that goes on is held to the keys
-of its result; where its data and its files lie is told by what they hold.
+All other keys change the result, and a run that goes on must have the same values of them, or values that the metadata
+of the key call "alike".  Paths of data and models may change, because a run compares the contents of these files.
 """
 
 PositiveInt = Annotated[int, Ge(1), Lt(2**63)]
@@ -40,14 +40,14 @@ Z_SOLVERS = ("gauss_newton", "alternating", "binary", "newton", "lbfgs", "ncg", 
 
 
 def extensions(group: str) -> list[str]:
-    """The names that other packages give by entry points of a group."""
+    """Lists the names that other packages add by entry points of a group, ascending."""
     from importlib import metadata
 
     return sorted(entry.name for entry in metadata.entry_points(group=group))
 
 
 def solvers(table: str) -> list[str]:
-    """Lists the words that the solver of "w_step" or "z_step" may be."""
+    """Lists the words that the key `solver` of the table "w_step" or "z_step" may be."""
     own = {"w_step": W_SOLVERS, "z_step": Z_SOLVERS}[table]
     return ["auto", *own, *extensions(f"macmpi.{table[0]}_solvers")]
 
@@ -58,13 +58,21 @@ ZSolver = Annotated[str, Predicate(lambda word: word in Z_SOLVERS or word in sol
 
 @dataclass(frozen=True)
 class Data(Table):
-    """The source, and how it is read.  source: a named set, a file, a folder of images (docs/data.md has them all).
+    """The table [data]: the points, and how they are read.
 
-    target: of a table, the column or columns to predict, of an .npy file the number of a column; "": the source's own,
-    [] none.  weights: of a table the column that holds the weights of points.  ignore: columns of a table that are no
-    inputs.  categories: columns of a table whose values are categories, whatever they are.  empty: texts of a table
-    that stand for a missing value.  missing: what becomes of missing values.  image_size: height and width of the
-    images of a folder, [] as they are.  classes: all labels that a stream may hold, [] those of its first piece.
+    source: a named set, a file, or a folder of images (docs/data.md lists all kinds).
+    target: the column or columns of a table to predict, or the number of a column of an .npy file; "" for the targets
+        that the source has, [] for none.
+    weights: the column of a table that holds the weights of the points.
+    ignore: the columns of a table that are no inputs.
+    categories: the columns of a table whose values are categories, even if they are numbers.
+    empty: texts in a table that stand for a missing value.
+    missing: whether missing values are imputed or refused.
+    image_size: the height and width to which images of a folder are resized; [] leaves them as they are.
+    classes: all labels that a stream may hold; [] for those of its first piece.
+    validation: the share of the points that become validation points, where the source has none of its own.
+    points: the number of training points that are kept; 0 for all.
+    seed: of the choice of points and of validation points; scale: how columns are scaled.
     """
 
     source: str = field(default="", metadata=NOTHING)
@@ -91,7 +99,7 @@ class Data(Table):
 
     @property
     def targets(self) -> list[str] | None:
-        """The names of the targets; None where the source is to say."""
+        """The names of the target columns; None where the source has targets of its own."""
         if isinstance(self.target, str):
             return [self.target] if self.target else None
         return self.target
@@ -99,9 +107,10 @@ class Data(Table):
 
 @dataclass(frozen=True)
 class Loss(Table):
-    """missing: NaN among the targets stands for an output that is not known.
+    """The table [loss].
 
-    threshold: of "huber" and of losses of other packages, in units of the scaled targets; 0 stands for their own.
+    missing: whether NaN among the targets stands for an output that is not known.
+    threshold: that of "huber" and of losses of other packages, in units of the scaled targets; 0 for their default.
     """
 
     missing: bool = False
@@ -109,21 +118,27 @@ class Loss(Table):
 
 
 WeightStart = Literal["auto", "uniform", "stochastic", "pca", "itq", "neighbours", "greedy", "staged", "model"]
-"""Starts that give weights; the others give coordinates."""
+"""The starts that compute initial weights; the other starts compute initial coordinates."""
 
 
 @dataclass(frozen=True)
 class Start(Table):
-    """Initial weights, then one gradient step; or initial coordinates, then a W-step.
+    """The table [start]: initial weights, then one gradient step; or initial coordinates, then a W-step.
 
-    "uniform": in +-range / sqrt(fan-in); "stochastic": that of stochastic MAC, principal components or random features
-    in each layer, and an output layer that fits, and no gradient step; "pca": principal components layer by layer;
-    "itq": the same, those of a layer of bits rotated towards their signs; "neighbours": from there by a loss on
-    neighbours; "greedy": each layer trained as an autoencoder of its inputs; "staged": filters and codebooks by
-    model.centres, then the output layer, and no gradient step; "model": the weights of another run's model.h5.
-    Coordinates of a code: "pca" and "itq" (where the net begins with radial basis functions), "elastic_embedding", or
-    "file": of `coordinates`. "auto": "pca" with radial basis functions, "stochastic" for stochastic MAC without a
-    range, "itq" and "staged" for bits and words of full MAC, else "uniform".
+    Starts that compute weights:
+    "uniform": random weights in +-range / sqrt(fan-in).
+    "stochastic": the start of stochastic MAC, with principal components or random features in each layer and a fitted
+        output layer; no gradient step follows.
+    "pca": principal components, layer by layer.
+    "itq": the same, where those of a layer of bits are rotated towards their signs.
+    "neighbours": "itq", then descent of a loss on neighbouring points.
+    "greedy": each layer is trained as an autoencoder of its inputs.
+    "staged": filters and codebooks by model.centres, then the output layer; no gradient step follows.
+    "model": the weights of another run's model.h5.
+    Starts that compute coordinates of a code: "elastic_embedding"; "file", which reads `coordinates`; and "pca" and
+    "itq" where the net begins with radial basis functions.
+    "auto": "pca" with radial basis functions, "stochastic" for stochastic MAC without a range, "itq" and "staged" for
+        bits and words of full MAC, otherwise "uniform".
     """
 
     method: Literal[WeightStart, "elastic_embedding", "file"] = "auto"
@@ -151,24 +166,24 @@ PAPER_DEFAULTS: dict[str, Any] = {
     "ridge": 0.01,
     "ridge_scale": "unit",
 }
-"""Values of [penalty] of autoencoders: mu grows tenfold once the error has settled, as in the paper, whose mu0 is 1."""
+"""The values of [penalty] for autoencoders: mu grows as in the paper, but begins with 10 instead of 1."""
 
 
 Size = Annotated[float, Ge(0.0), Le(1e12)]
 FAR = 1e12
-"""A bound as far from 0 is none."""
+"""A bound of the weights as far from 0 as this is no bound."""
 
 Bound = Annotated[float, Ge(-FAR), Le(FAR)]
 
 SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
-"""Keys of [penalty] that ask for more of the weights than to be small."""
+"""The keys of [penalty] that demand zeros among the weights or bounds on them."""
 
 
 @dataclass(frozen=True)
 class Penalty(Table):
-    """Quadratic penalty or augmented Lagrangian, the schedule of mu, and what is asked of the weights.
+    """The table [penalty]: quadratic penalty or augmented Lagrangian, the schedule of mu, and penalties of the weights.
 
-    ridge and the keys of `SHAPING` hold one value for the net, or a list with one for each layer with weights.
+    ridge and the keys of `SHAPING` have one value for the whole net, or a list with one for each layer with weights.
     """
 
     method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
@@ -196,7 +211,7 @@ class Penalty(Table):
             raise ValueError(f"mu_max = {self.mu_max:g} is below mu0 = {self.mu0:g}")
 
     def value(self, key: str) -> Any:
-        """A key's value; where it is "auto", and nothing was decided, the paper's (mu0 at most mu_max)."""
+        """Returns the value of a key; for "auto" that of `PAPER_DEFAULTS`, in which mu0 is at most mu_max."""
         given = getattr(self, key)
         if given != "auto":
             return given
@@ -204,16 +219,17 @@ class Penalty(Table):
 
     @property
     def shaping(self) -> list[str]:
-        """The keys of `SHAPING` that ask for something."""
+        """The keys of `SHAPING` that have another value than their default."""
         usual = {key: getattr(Penalty, key) for key in SHAPING}
         return [key for key in SHAPING if any(value != usual[key] for value in self.each(key, 1))]
 
 
 @dataclass(frozen=True)
 class ZStep(Table):
-    """The Z-solver finds the coordinates of each point.  A solver takes the keys that it knows.
+    """The table [z_step]: the solver that computes the coordinates of each point.  A solver reads the keys it knows.
 
-    iterations: 0 for its own number.  minibatches: in an iteration each has its Z-step, and after it comes a W-step.
+    iterations: 0 for the solver's own number.
+    minibatches: the number of parts of the points; in an iteration each has its Z-step, followed by a W-step.
     """
 
     solver: ZSolver = "auto"
@@ -228,10 +244,11 @@ class ZStep(Table):
 
 @dataclass(frozen=True)
 class WStep(Table):
-    """The W-solver finds the weights of each unit or segment.  A solver takes the keys that it knows.
+    """The table [w_step]: the solver that computes the weights of units or segments.  A solver reads the keys it knows.
 
-    iterations, cg_iterations: 0 for its own number.  sums: "running": of minibatches (ZStep) each W-step sums over the
-    points of its own again, and keeps the sums of the others.
+    iterations, cg_iterations: 0 for the solver's own number.
+    sums: with "running" and several minibatches, a W-step computes the sums over its own minibatch again, and keeps
+        those over the others.
     """
 
     solver: WSolver = "auto"
@@ -251,10 +268,10 @@ class WStep(Table):
 
 @dataclass(frozen=True)
 class Method(Table):
-    """The net is trained by auxiliary coordinates, or by a baseline; acceleration: of "mac".
+    """The table [method]: how the net is trained, by auxiliary coordinates or by a baseline.
 
-    "feasible", "momentum": coordinates become feasible after each iteration; "joint": weights and coordinates move
-    together.
+    acceleration: of the method "mac".  With "feasible" and "momentum" coordinates become feasible after each iteration;
+        with "joint" weights and coordinates move together.
     """
 
     name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
@@ -262,16 +279,19 @@ class Method(Table):
 
     @property
     def nested(self) -> bool:
-        """Tells whether it keeps no coordinates: it minimises the nested error, E1."""
+        """Tells whether the method keeps no coordinates, and minimises the nested error E1."""
         return self.name in NESTED
 
 
 @dataclass(frozen=True)
 class Stochastic(Table):
-    """Stochastic MAC: minibatches that grow in `grow_every` epochs, averages, damping, iterations of an epoch.
+    """The table [stochastic]: minibatches, averaging, damping and ridge of stochastic MAC.
 
-    batch: "all": each step is of all points; then cg_iterations: of the direction of a step.  stream: the points are a
-    piece of a stream, from which a start from the model goes on.
+    batch: the number of points of a minibatch, which is increased by the same number every `grow_every` epochs, up to
+        batch_max.  With "all", each step takes all points, and cg_iterations says how accurately its direction is
+        computed.
+    records: the number of iterations into which an epoch is cut, each with a line of the table.
+    stream: whether the points are a piece of a stream, on which a model goes on training.
     """
 
     batch: PositiveInt | Literal["all"] = 250
@@ -295,7 +315,11 @@ class Stochastic(Table):
 
 @dataclass(frozen=True)
 class Baseline(Table):
-    """Backpropagation, for comparison: minibatches of "sgd" and "adam", line searches of "cg" and "lbfgs"."""
+    """The table [baseline]: backpropagation, for comparison.
+
+    batch, rate, momentum: of "sgd" and "adam".
+    patience: of these, and of "cg" and "lbfgs".
+    """
 
     batch: PositiveInt = 20
     rate: Positive = 0.01
@@ -305,15 +329,17 @@ class Baseline(Table):
 
 NESTED = ("stochastic", "sgd", "adam", "cg", "lbfgs")
 HALF_STEPS = ("penalty", "z_step", "w_step")
-"""Methods that keep no coordinates, and the tables that mean nothing to them."""
+"""The methods that keep no coordinates, and the tables that they do not read."""
 
 
 @dataclass(frozen=True)
 class Selection(Table):
-    """Layers are selected in every `every`-th iteration: numbers of centres, widths, ridges, or units of dense layers.
+    """The table [selection]: sizes of the net, widths or ridges are selected in every `every`-th iteration.
 
-    sizes: candidates of each hidden layer, [] where it stays; without any, of centres 150, 175, ... and the number at
-    the start.  epsilon2: for all layers or for each.
+    sizes: for each hidden layer the candidates for its number of units or centres, [] for a layer that keeps its
+        number.  Without candidates, the numbers of centres 150, 175, ... and the number at the start are tried.
+    widths, ridges: the candidates for these.
+    epsilon2: the mean squared error of a model of low bias; one value, or one for each layer that is selected.
     """
 
     criterion: Literal["none", "aic", "bic", "mdl"] = "none"
@@ -324,16 +350,19 @@ class Selection(Table):
     ridges: list[Size | list[Size]] = field(default_factory=list)
 
     def epsilons(self, count: int) -> list[float]:
-        """One for each of `count` nets; as they are if there are several."""
+        """Returns epsilon2 for each of `count` nets: a single value `count` times, several as they are."""
         given = self.epsilon2 if isinstance(self.epsilon2, list) else [self.epsilon2]
         return given * count if len(given) == 1 else given
 
 
 @dataclass(frozen=True)
 class Parallel(Table):
-    """A rank holds all points ("replicated"; "node": in one copy that a node's ranks share), or its own ("sharded").
+    """The table [parallel]: where ranks hold the points.
 
-    rows: of sharded points are held in the file's own type where that is smaller, or are read whenever they are used.
+    data: "replicated": each rank holds all points; "node": the ranks of a node share one copy of all points;
+        "sharded": each rank holds only its own points.
+    rows: of sharded points: "memory" holds them, in the file's own type where that is smaller; "file" reads them each
+        time they are used.
     """
 
     data: Literal["replicated", "node", "sharded"] = field(
@@ -343,13 +372,13 @@ class Parallel(Table):
 
     @property
     def by_rows(self) -> bool:
-        """Tells whether each rank reads rows of its own.  Collective: no."""
+        """Tells whether each rank reads only its own rows of the data.  Collective: no."""
         return self.data == "sharded"
 
 
 @dataclass(frozen=True)
 class Run(Table):
-    """Length of the run and what it leaves behind."""
+    """The table [run]: when a run ends, how it ends, and which checkpoints it keeps."""
 
     max_iterations: NotNegative = field(default=400, metadata=END)
     finish: bool | Literal["auto"] = "auto"

@@ -1,7 +1,7 @@
-"""A whole config: its tables, how it is written down, as TOML or flat, the configs of nets that it begets, unread keys.
+"""A whole config: its tables, its forms as TOML and as a flat dictionary, configs derived from it, and unread keys.
 
-Unread are keys that have gone, which are refused but at their last default, and those that a config gives in vain, of
-which a launch warns.
+Two kinds of keys are not read: those that no longer exist, which are refused unless they have their last default; and
+those that have no effect with the rest of the config, of which a launch warns.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ USUAL = Config()
 KINDS: dict[str, Any] = {
     f"{table.name}.{key.name}": key.metadata for table in fields(Config) for key in fields(getattr(USUAL, table.name))
 }
-"""Key, "table.key" -> the metadata of its declaration, which say what it changes (`tables.END`)."""
+"""For each key, "table.key", the metadata of its declaration, which say what it changes (`tables.END`)."""
 
 
 def changes(key: str) -> str:
-    """Says what a key changes: "result", the "end" of a run, or "nothing".  Of one that is not known "result"."""
+    """Returns what a key changes: the "result", the "end" of a run, or "nothing"; for unknown keys "result"."""
     return str(KINDS.get(key, {}).get("changes", "result"))
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "result") -> list[str]:
-    """Lists, in words, the keys whose values in two flat configs do not mean the same.
+    """Lists, in words, the keys whose values in two configs differ in their meaning.
 
-    then, now: both configs, {"table.key": value}.
-    changing: of keys that change the "result", the "end" of a run, or "nothing" (`changes`).
+    then, now: the configs, {"table.key": value}.
+    changing: what the compared keys change: the "result", the "end" of a run, or "nothing".
     """
     told = []
     for key in sorted(then.keys() | now.keys()):
@@ -68,23 +68,23 @@ def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "resu
 
 
 def given(config: Config) -> list[str]:
-    """The keys, "table.key", whose values are not their defaults."""
+    """Lists the keys, "table.key", whose values are not their defaults."""
     return [key for key in KINDS if attrgetter(key)(config) != attrgetter(key)(USUAL)]
 
 
 def flat(config: Config) -> dict[str, Any]:
-    """Flattens a config: {"table.key": value}."""
+    """Returns the config as a flat dictionary, {"table.key": value}."""
     return {f"{t}.{k}": v for t, keys in asdict(config).items() for k, v in keys.items()}
 
 
 def with_value(config: Config, key: str, value: Any) -> Config:
-    """The config with another value of one key, "table.key".  Raises ValueError where its table refuses it."""
+    """Returns the config with another value of one key, "table.key".  Raises ValueError where its table refuses it."""
     table, _, name = key.partition(".")
     return replace(config, **{table: replace(getattr(config, table), **{name: value})})
 
 
 def toml(value: Any) -> str:
-    """A number, string, list or table as TOML: JSON, but for tables and a control character that it leaves alone."""
+    """Writes a number, string, list or table as TOML, which is JSON but for tables and the control character DEL."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {toml(inside)}' for key, inside in value.items())} }}"
     if isinstance(value, list) and any(isinstance(inside, dict) for inside in value):
@@ -93,7 +93,7 @@ def toml(value: Any) -> str:
 
 
 def dump(config: Config) -> str:
-    """The config as TOML, every key with its value."""
+    """Writes the config as TOML, with the value of every key."""
     lines = []
     for table, keys in asdict(config).items():
         lines.append(f"[{table}]")
@@ -102,14 +102,14 @@ def dump(config: Config) -> str:
     return "\n".join(lines)
 
 
-# --- configs of nets that another one begets --------------------------------------------------------------------------
+# --- configs that are derived from another one ------------------------------------------------------------------------
 
 
 def resized(config: Config, units: Sequence[int], widths: Sequence[float] = (), ridges: Sequence[float] = ()) -> Config:
-    """Gives the config of a net of other sizes, and drops candidates of a selection that are larger than these.
+    """Returns the config of a net of other sizes, without candidates of a selection that are larger than these sizes.
 
-    units: of each hidden layer; those of layers that are tables stay.
-    widths: of model.width; ridges: of penalty.ridge; () where they stay.  Collective: no.
+    units: the units of each hidden layer; layers that are tables keep theirs.
+    widths, ridges: new values of model.width and penalty.ridge; () keeps the present ones.  Collective: no.
     """
     model, selection = config.model, config.selection
     assert isinstance(model.hidden, list)
@@ -126,9 +126,10 @@ def resized(config: Config, units: Sequence[int], widths: Sequence[float] = (), 
 
 
 def one_layer(config: Config, k: int, output: str, iterations: int) -> Config:
-    """The config of an autoencoder of hidden layer k, with its own ridge, of some iterations.  Collective: no.
+    """Returns the config by which hidden layer k is trained alone, as the hidden layer of an autoencoder.
 
-    output: the activation of its output layer.
+    output: the activation of the autoencoder's output layer; iterations: the number of its iterations.
+    Its ridge is that of layer k.  Collective: no.
     """
     (units, activation, _), penalty = config.model.layers()[k], config.penalty
     mu_max = min(1e4, penalty.mu_max)
@@ -157,14 +158,17 @@ GONE: dict[str, tuple[Any, str]] = {
     "selection.iterations": (5, "it is 5 now, the constant ITERATIONS of macmpi.methods.unit_selection"),
     "selection.low_bias": ("", "selection.epsilon2 is 2 E1 / outputs of that run"),
 }
-"""Key -> its last default, and why it has gone."""
+"""Keys that no longer exist: the last default of each, and the reason or the remedy."""
 
 OF_MINIBATCHES = ("batch_max", "grow_every", "averaging", "records", "parts")
-"""Keys of [stochastic] that mean nothing where each step is of all points."""
+"""The keys of [stochastic] that have no effect where each step takes all points."""
 
 
 def gone(key: str, value: Any) -> str | None:
-    """Says what became of a key that has gone: "" at its last default; None of any other key.  Collective: no."""
+    """Returns the refusal of a key that no longer exists, "" where it has its last default; None for other keys.
+
+    Collective: no.
+    """
     if key not in GONE:
         return None
     default, why = GONE[key]
@@ -174,9 +178,9 @@ def gone(key: str, value: Any) -> str | None:
 
 
 def ignored(config: Config) -> list[str]:
-    """The keys, "table.key", whose values are not their defaults and that mean nothing to the config, decided.
+    """Lists the keys, "table.key", that are not at their defaults and that a run with this config does not read.
 
-    Collective: no.
+    config: without "auto".  Collective: no.
     """
     method, start, penalty = config.method.name, config.start.method, config.penalty
     kinds, sites = ({layer[i] for layer in config.model.layers()} for i in (1, 2))
@@ -206,10 +210,11 @@ def ignored(config: Config) -> list[str]:
         "model.joining": not config.model.skips,
         "parallel.rows": not config.parallel.by_rows,
         "method.acceleration": method != "mac",
-        "z_step": nested or sites == {"none"} or config.method.acceleration == "joint",
+        "z_step": nested or sites == {"none"} or method == "alternating" or config.method.acceleration == "joint",
         "run.finish": method != "mac",
-        "start.range": start in ("stochastic", "staged"),
-        "start.gradient_step": start in ("stochastic", "staged", "model")
+        "run.refit": config.stochastic.stream,
+        "start.range": start in ("stochastic", "staged", "model"),
+        "start.gradient_step": start in ("stochastic", "staged", "model", "elastic_embedding", "file")
         or (method == "stochastic" and start in ("auto", "uniform")),
         "start.width": start != "elastic_embedding",
         "start.neighbours": start != "neighbours",

@@ -1,1 +1,1 @@
-"""Data sets: read, checked, split, scaled; by rank 0 for all, or by each rank for itself."""
+"""Data sets are read, checked, split and scaled here, by rank 0 for all ranks or by each rank for itself."""

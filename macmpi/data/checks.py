@@ -1,7 +1,7 @@
-"""Data are refused here, whether they are read whole or each rank reads its own rows.
+"""Checks data and refuses bad ones, whether one process reads all rows or each rank reads its own.
 
-First what headers tell (kinds, shapes, what fits what), then the numbers (finite, of a usable size, labels), then what
-is left after the split (enough points, classes, columns that vary).  Collective: no.
+The checks are in three groups: of headers (types, shapes, lengths that agree); of the numbers (finite, of a usable
+size, labels); and of the points after the split (enough of them, classes, columns that vary).  Collective: no.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from macmpi.files import first_line
 from macmpi.typing import Array
 
 HUGE = 1e100
-"""Values from here on are taken for mistakes: their squares would overflow."""
+"""Numbers of at least this size are refused, because their squares might overflow."""
 
 HUGE_SINGLE = 1e12
-"""The limit for scaled data that are held in single precision."""
+"""The largest scaled number that is accepted in single precision."""
 
 OF_TRAINING = "in the training points (where these are drawn, another data.seed draws others)"
 
 MOST_CLASSES = 10_000
-"""Targets are one-hot, so that every class is an output."""
+"""The largest number of classes: each is an output of the net, because targets are one-hot."""
 
 
-# --- what headers tell ------------------------------------------------------------------------------------------------
+# --- headers ----------------------------------------------------------------------------------------------------------
 
 
 def check_datasets(found: Mapping[str, Any], path: str, labels: bool) -> None:
-    """Raises UsageError unless arrays or HDF5 datasets are rows of numbers that fit each other.
+    """Raises UsageError unless arrays or HDF5 datasets hold rows of numbers, and their shapes agree.
 
-    Those are X, and perhaps Y, weights, groups, and by these names and "_val" those of validation points.  labels: Y
-    must be there, one column of it.
+    found: X, and perhaps Y, weights and groups; the names of those for validation points end with "_val".
+    path: where they come from, for messages.
+    labels: whether Y must be there, with one column.
     """
     if labels and "Y" not in found:
         raise UsageError(
@@ -77,7 +78,7 @@ def check_datasets(found: Mapping[str, Any], path: str, labels: bool) -> None:
 
 
 def columns(array: Any) -> int:
-    """Counts the numbers of a row: of images (N, h, w) h w, of (N,) 1."""
+    """Counts the numbers in a row: h w for images (N, h, w), 1 for (N,)."""
     return int(np.prod(array.shape[1:], dtype=np.int64))
 
 
@@ -110,9 +111,9 @@ def check_rows(array: Any, name: str, rows: int = 2) -> None:
 
 
 def as_rows(array: Array, name: str, rows: int = 2, missing: bool | None = None) -> Array:
-    """`array` as float64 rows: (N,) becomes (N, 1), images (N, h, w) become (N, h w).
+    """Converts an array to rows of float64, (N,) to (N, 1) and images (N, h, w) to (N, h w), and checks the numbers.
 
-    missing: as of `check_values`.  Raises UsageError naming the first bad index.
+    rows: the least number of rows; missing: as in `check_values`.  Raises UsageError with the first bad index.
     """
     check_rows(array, name, rows)
     numbers = np.ascontiguousarray(array.reshape(len(array), columns(array)), dtype=np.float64)
@@ -122,14 +123,15 @@ def as_rows(array: Array, name: str, rows: int = 2, missing: bool | None = None)
 
 
 def as_inputs(A: Any, name: str) -> Any:
-    """Inputs may be a sparse matrix, whose rows stay sparse; else this is `as_array`.  Raises UsageError."""
+    """Converts inputs as `as_array` does, except for a sparse matrix, whose rows stay sparse.  Raises UsageError."""
     return SparseRows.of(A) if is_sparse(A) and A.ndim == 2 else as_array(A, name)
 
 
 def as_array(A: Any, name: str) -> Array:
-    """An array of numbers, truth values or text, of whatever NumPy can make one of.  Raises UsageError.
+    """Converts A to an array of numbers, truth values or text, if NumPy can make an array of it.  Raises UsageError.
 
-    An array of another library is read where it lies, by `__array__` or else by DLPack.
+    An array of another library is read without a copy where it can be, by `__array__` or else by DLPack.
+    name: that of the argument, for messages.
     """
     if isinstance(A, np.ma.MaskedArray):
         if np.ma.is_masked(A):
@@ -153,21 +155,21 @@ def as_array(A: Any, name: str) -> Array:
         if "inhomogeneous" not in str(error):
             why = f"{first_line(error)}; float32 or float64 in main memory, without gradients, can be read"
         raise UsageError(f"{name} is no array: {why}") from None
-    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float64):  # a number that NumPy itself lacks: bfloat16
+    if array.dtype.kind == "V" and np.can_cast(array.dtype, np.float64):  # NumPy itself lacks it: bfloat16
         array = array.astype(np.float64)
     return _plain(A, array, name) if array.dtype.kind in "OSUT" else array
 
 
 def is_foreign(A: Any) -> bool:
-    """Tells whether this is an array of another library than NumPy, or of a type of another one, as bfloat16."""
+    """Tells whether A is an array of another library than NumPy, or has a type of another one, such as bfloat16."""
     return hasattr(A, "__dlpack__") and (not isinstance(A, np.ndarray) or A.dtype.kind == "V")
 
 
 def _plain(A: Any, array: Array, name: str) -> Array:
-    """Makes an array of numbers, truth values or text of objects or of text, with NaN where a number is missing.
+    """Converts an array of objects or text to numbers (NaN where one is missing), truth values or text.
 
-    A: as it was given; array: as NumPy reads it, which by itself makes the text "nan" or "None" of a missing value.
-    name: for messages.  Raises UsageError.
+    A: the array as the user gave it; it is needed because NumPy turns missing values among texts into "nan" or "None".
+    array: A as NumPy reads it; name: for messages.  Raises UsageError.
     """
     flat = np.asarray(A, dtype=object).ravel().tolist()
     each = [_kind(value) for value in flat]
@@ -197,7 +199,7 @@ def _plain(A: Any, array: Array, name: str) -> Array:
 
 
 def _kind(value: Any) -> str:
-    """ "truth", "number", "text", "missing" (None, NaN, NaT, NA), or "other"."""
+    """Returns the kind of a value: "truth", "number", "text", "missing" (None, NaN, NaT, NA), or "other"."""
     if value is None or type(value).__name__ in ("NAType", "NaTType"):
         return "missing"
     if isinstance(value, bool | np.bool_):
@@ -208,9 +210,9 @@ def _kind(value: Any) -> str:
 
 
 def as_flag(value: Any, name: str) -> bool:
-    """Gives True or False for these themselves, or for a number in their place.  name: of the argument.
+    """Returns an argument that is True or False, or a whole number in their place, as a bool.  Raises UsageError.
 
-    Raises UsageError.
+    name: that of the argument, for the message.
     """
     if not isinstance(value, bool | np.bool_ | int | np.integer):
         raise UsageError(f"{name} = {shown(value)}: True or False is needed")
@@ -218,21 +220,21 @@ def as_flag(value: Any, name: str) -> bool:
 
 
 def largest(numbers: Array) -> float:
-    """The largest size of those that are not missing."""
+    """Returns the largest absolute value of those numbers that are not NaN."""
     return float(np.nanmax(np.abs(numbers), initial=0.0))
 
 
 def usable(numbers: Array, missing: bool | None = None) -> Array:
-    """Tells which numbers are finite and not too large to be squared, or missing where these are allowed."""
-    found: Array = np.abs(numbers) < np.float64(HUGE)  # float32 has no such number
+    """Returns which numbers are finite and not too large to be squared; with `missing`, NaN counts as usable too."""
+    found: Array = np.abs(numbers) < np.float64(HUGE)  # it would overflow in float32
     return found | np.isnan(numbers) if missing else found
 
 
 def check_values(numbers: Array, name: str, rows: Array | None = None, missing: bool | None = None) -> None:
-    """Raises UsageError, naming the first, where numbers (n, D) are not finite or too large to be squared.
+    """Raises UsageError where a number of (n, D) is not finite or too large to be squared, and names the first.
 
-    rows: which rows of the dataset they are, where they are only some.  missing: NaN is allowed, where that is True; it
-    could be, by a key that the message names, where it is False.
+    rows (n,): the places of these rows in the dataset, where they are only some of its rows.
+    missing: True allows NaN; False refuses it, and the message names the key that would allow it; None refuses it.
     """
     bad = np.argwhere(~usable(numbers, missing))
     if not len(bad):
@@ -250,9 +252,9 @@ def check_values(numbers: Array, name: str, rows: Array | None = None, missing: 
 
 
 def check_size(largest: float, given: Any, name: str) -> None:
-    """Raises UsageError where the largest size of a number vanishes when it is squared; warns where it was rounded.
+    """Raises UsageError where all numbers are so small that their squares vanish, and warns where they were rounded.
 
-    given: the type that the numbers were given in.
+    largest: the largest absolute value; given: the type of the numbers in the source; integers beyond 2^53 are rounded.
     """
     if given.kind in "iu" and given.itemsize > 4 and largest > EXACT:
         caution(
@@ -263,7 +265,7 @@ def check_size(largest: float, given: Any, name: str) -> None:
 
 
 def as_labels(array: Array, name: str) -> Array:
-    """Labels (N,) or (N, 1) as float64 (N, 1).  Raises UsageError unless they are whole numbers that it tells apart."""
+    """Converts labels to float64 (N, 1).  Raises UsageError unless they are whole numbers that float64 tells apart."""
     rows, flat = as_rows(array, name), array.ravel()
     bad = np.flatnonzero(flat != np.round(flat))
     if len(bad):
@@ -281,7 +283,7 @@ def as_labels(array: Array, name: str) -> Array:
 
 
 def not_negative(A: Array, name: str) -> Array:
-    """The weights (n, 1) or (n, L) themselves.  Raises UsageError where one is negative.  Collective: no."""
+    """Returns weights (n, 1) or (n, L) as they are.  Raises UsageError where one is negative.  Collective: no."""
     bad = A[A < 0.0]
     if len(bad):
         raise UsageError(
@@ -295,7 +297,10 @@ def not_negative(A: Array, name: str) -> Array:
 
 
 def check_enough(config: Data, n: int, n_val: int, left: int) -> None:
-    """Raises UsageError unless n >= 2, n_val >= 1 and data.points asks for no more than the `left` training points."""
+    """Raises UsageError unless there are enough points: n >= 2 for training, n_val >= 1 for validation.
+
+    left: the number of training points from which data.points may choose.
+    """
     if config.points > left:
         raise UsageError(f"data.points = {config.points}, but there {many(left, 'training point', 'is')}")
     if n < 2:
@@ -305,7 +310,10 @@ def check_enough(config: Data, n: int, n_val: int, left: int) -> None:
 
 
 def check_some(weight: float, what: str, source: str) -> None:
-    """Raises UsageError where the weights of the training or the validation points sum up to 0.  Collective: no."""
+    """Raises UsageError where the total weight of the training or of the validation points is 0.  Collective: no.
+
+    what: "training" or "validation".
+    """
     if not weight > 0.0:
         raise UsageError(
             f'data.source = "{source}": all {what} points have the weight 0; give some of them more'
@@ -314,10 +322,12 @@ def check_some(weight: float, what: str, source: str) -> None:
 
 
 def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | None) -> Array:
-    """The labels that occur in (N, 1) and (M, 1), ascending, of the type that they were given in, or 0, 1, ... of text.
+    """Finds the classes: the labels that occur in Y (N, 1) or Y_val (M, 1), ascending, or 0, 1, ... for texts.
 
-    known: those that may occur, which are the classes then, whichever do.  source: names the data in the warning.
-    Raises UsageError, and warns of classes that were given validation points do not have.  Cost: a sort.
+    They have the type of the labels in the source.
+    known: the labels that may occur, where they are known; they are the classes then, whether they occur or not.
+    source: the name of the data, for messages.
+    Raises UsageError, and warns of classes that none of the given validation points has.  Cost: a sort.
     """
     names, drawn = raw.names, "X_val" not in raw.arrays
     classes = np.unique(np.concatenate([Y, Y_val])).astype(raw.arrays["Y"].dtype if names is None else np.int64)
@@ -354,10 +364,10 @@ def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | Non
 
 
 def check_columns(low: Array, high: Array, seen: Array, given: Any, name: str, source: str, varied: bool) -> None:
-    """Raises UsageError where the training points lack what a column needs, or warns as `check_size` does.
+    """Raises UsageError where a column has no number in the training points, or, if `varied`, all are constant.
 
-    low, high, seen: of each column the least and the largest number, and how many there are, (D,).  given: the type
-    that they were given in; name: of the dataset, source: of the data; varied: not all columns may be constant.
+    low, high, seen (D,): the least and the largest number of each column, and how many it has.
+    given, name, source: the type of the numbers in the source, the names of the dataset and of the source.
     """
     none = np.flatnonzero(seen == 0)
     if len(none):

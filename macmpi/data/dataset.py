@@ -1,4 +1,4 @@
-"""A data set as it was read, as it is trained on, and as a config asks for it: split, scaled, shared by the ranks."""
+"""Data sets in three forms: as they were read, as they are used in training, and the rules of a config for them."""
 
 from __future__ import annotations
 
@@ -16,26 +16,25 @@ from macmpi.nets.losses import LOSSES, Loss, loss_of
 from macmpi.typing import Array
 
 SIDES = ("", "_val")
-"""The names of arrays of training and of validation points end so."""
+"""The endings of the names of arrays of training and of validation points."""
 
 WEIGHTS, GROUPS = ("weights", "weights_val"), ("groups", "groups_val")
-"""The names of the points' weights, and of their groups."""
+"""The names of the arrays of the points' weights, and of their groups."""
 
 POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
-"""The names of the arrays that are trained on."""
+"""The names of the arrays that training uses."""
 
 
 @dataclass(frozen=True)
 class Points:
-    """The points of a source of any kind, as arrays of numbers or text, or datasets of an HDF5 file, by name.
+    """The points of a source, as arrays of numbers or text, or as datasets of an HDF5 file that are not read yet.
 
-    arrays: X (N, ...); targets Y (N,) or (N, L), where there are some; weights of the points (N,) or of their targets
-        (N, L); and for pictures groups (N,), whole numbers, and order (N,), the places of the points on their group's
-        closed curve.  By these names and "_val" those of validation points, where these are not to be drawn.
-    columns: of the table that X was; None of other sources.
-    classes: Y can be nothing but classes, and is there for those who want them.
-    named: they are those of a named set, checked before, and are to be learnt as they are unless data.scale says
-        otherwise.
+    arrays: by their names, X (N, ...); targets Y (N,) or (N, L), where there are some; weights of the points (N,) or of
+        their targets (N, L); and for pictures groups (N,), whole numbers, and order (N,), the place of each point on
+        the closed curve of its group.  Names with "_val" are those of validation points, where the source has some.
+    columns: how the columns of a table became X; None for other sources.
+    classes: whether Y can only be classes; such a Y is left out where the loss is none of classes.
+    named: whether they are a named set, which needs no further checks and no scaling unless data.scale asks for it.
     """
 
     arrays: dict[str, Any]
@@ -46,16 +45,16 @@ class Points:
 
 @dataclass(frozen=True)
 class Raw:
-    """The arrays of a data set, checked but not converted, and what is to become of them.
+    """The arrays of a data set, checked but not converted, and how they are to be converted.
 
-    arrays: as in `Points`, with numbers in the place of text; an autoencoder has no Y.
+    arrays: as in `Points`, with numbers in place of text; an autoencoder has no Y.
     scale, scale_y: the rules by which inputs and targets are scaled.
-    labels: Y holds class labels, (N,) or (N, 1).
-    names: where labels are text, the text of label 0, 1, ...
-    one_dimensional: the targets, Y or X, are numbers that the file has as (N,).
-    columns: of the table that X was.
-    shape: height, width and perhaps channels of a row that is an image; else None.
-    steps: of rows that are sequences; else 0.
+    labels: whether Y holds class labels, (N,) or (N, 1).
+    names: where labels are text, the texts of the labels 0, 1, ...; otherwise None.
+    one_dimensional: whether the targets (Y, or X of an autoencoder) are numbers that the file has as (N,).
+    columns: how the columns of a table became X; None for other sources.
+    shape: height, width and perhaps channels of a row that is an image; otherwise None.
+    steps: the number of steps of a row that is a sequence; otherwise 0.
     """
 
     arrays: dict[str, Any]
@@ -73,20 +72,18 @@ class Raw:
 class Dataset:
     """Scaled training and validation points, rows of float64 or float32.  An autoencoder's Y is X itself, not a copy.
 
-    scaling_x, scaling_y: those of inputs and targets.
+    scaling_x, scaling_y: the scalings of inputs and targets.
+    sha256: the SHA-256 of all numbers.
     classes: the label of each column of a classifier's one-hot Y; None for other data.
-    one_dimensional: the targets are numbers that their file has as (N,).
-    weights, weights_val (N,): of the points, float64; None where all are 1.
-    outputs: the number of outputs where each has a weight of its own, and Y is [Y, V] (N, 2 outputs); else 0.
-    drawn: the validation points were drawn from X.
-    groups: a whole number of each training and of each validation point.
-    order: the place of each on its group's closed curve.
-    shape: height, width and perhaps channels of a row that is an image; else None.
-    columns: of the table that X was.
-    steps: of rows that are sequences; else 0.
-    span: the Span (wide.py) in which X holds coordinates, and scaling_x is that of the columns; else None.
-    groups, order and span are rank 0's alone; of rows that ranks read for themselves drawn, shape and steps are not
-    told.
+    one_dimensional: whether the targets are numbers that their file has as (N,).
+    weights, weights_val (N,): the weights of the points, float64; None where all are 1.
+    outputs: where each output of a point has its own weight, their number L, and Y is [targets, weights] (N, 2 L);
+        otherwise 0.
+    drawn: whether the validation points were drawn from X.
+    groups: whole numbers of the training and of the validation points; order: their places on closed curves (`Points`).
+    shape, columns, steps: as in `Raw`.
+    span: the Span (wide.py) in which X has its coordinates; scaling_x is then that of the columns.  Otherwise None.
+    Only rank 0 has groups, order and span.  Where each rank reads its own rows, drawn, shape and steps are not set.
     """
 
     X: Array
@@ -115,7 +112,7 @@ class Dataset:
 
     @property
     def arrays(self) -> list[str]:
-        """The names of the arrays of points that there are, each once."""
+        """The names of those arrays of points that the data set has; Y is none of them where it is X itself."""
         names = ("X", "X_val", *WEIGHTS) if self.autoencoder else ("X", "X_val", "Y", "Y_val", *WEIGHTS)
         return [name for name in names if getattr(self, name) is not None]
 
@@ -127,7 +124,7 @@ class Dataset:
 
 
 def share(team: Any, data: Dataset | None) -> Dataset:
-    """Rank 0's data set on every rank.  Collective: yes."""
+    """Gives every rank the data set of rank 0.  Collective: yes."""
     if team.size == 1:
         assert data is not None
         return data
@@ -139,9 +136,9 @@ def share(team: Any, data: Dataset | None) -> Dataset:
 
 
 def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:
-    """Rank 0's arrays on every rank, one copy for the ranks of a node if they share memory.  Collective: yes.
+    """Gives every rank the arrays of rank 0, in one copy on each node whose ranks share memory.  Collective: yes.
 
-    The list is emptied on the way, so that rank 0's own copies can go.
+    It empties the list meanwhile, so that the memory of rank 0's own copies becomes free.
     """
     found = []
     for shape, dtype in team.from_root(lambda: [(A.shape, A.dtype.str) for A in arrays]):
@@ -157,23 +154,22 @@ def share_arrays(team: Any, arrays: list[Array]) -> list[Array]:
     return found
 
 
-# --- what a config asks of its data -----------------------------------------------------------------------------------
+# --- the rules of a config for its data -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class TargetRules:
-    """A config's rules for its data, above all for the targets.
+    """The rules of a config for its data, above all for the targets.
 
-    loss, name: the loss, which says what targets have to be, and its name.
-    sequences: an array of three dimensions holds this many steps x features, which the first layer reads one after the
-        other; 0: none.
-    stream: the points are a piece of a stream.
-    precision: of the numbers that are kept.
-    in_file: rows that each rank reads for itself stay in their file, and are read again whenever they are used.
+    loss, name: the loss, which says what targets can be, and its name.
+    sequences: the number of steps of a first layer that is recurrent, where X is (N, steps, features); otherwise 0.
+    stream: whether the points are a piece of a stream.
+    precision: that of the numbers that are kept.
+    in_file: whether rows that each rank reads for itself stay in their file, to be read each time they are used.
     output: the activation of the output layer.
-    like: the scaling of inputs and of targets of the model that training starts from; None: it starts from none.
-    classes: the labels that there may be, ascending; None: those that occur are all.
-    columns: those of the tables before, of a stream that goes on; None: a table decides its own.
+    like: the scalings of inputs and of targets of the model from which training starts; None where there is none.
+    classes: the labels that may occur, ascending; None for those that do occur.
+    columns: the columns by which earlier pieces of a stream of tables became numbers; None: the table decides its own.
     """
 
     loss: Loss = LOSSES["squared"]
@@ -188,7 +184,10 @@ class TargetRules:
     columns: Columns | None = None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
-        """Raises UsageError, naming the first, where targets (n, L), as they are trained on, do not suit the loss."""
+        """Raises UsageError where a target of (n, L) is none that the loss admits, and names the first.
+
+        Y: as training uses them; source: the name of the data, for the message.
+        """
         bad = [] if self.loss.scaled else np.argwhere(~(self.loss.admits(Y) | np.isnan(Y))).tolist()
         if not bad:
             return
@@ -202,10 +201,10 @@ class TargetRules:
 
 
 NUMBERS = TargetRules()
-"""All numbers, but none that are missing."""
+"""The rules that accept any numbers as targets, but no missing ones."""
 
 
 def target_rules_of(config: Config) -> TargetRules:
-    """The rules of a config for its data; like, classes and columns are not its own."""
+    """Returns the rules of a config for its data; the fields like, classes and columns stay at their defaults."""
     model, stream, in_file = config.model, config.stochastic.stream, config.parallel.rows == "file"
     return TargetRules(loss_of(config), model.loss, model.sequence, stream, model.precision, in_file, model.output)

@@ -1,7 +1,8 @@
-"""Tables become numbers: categories one column each, dates days, missing numbers the median and a column that tells.
+"""Converts tables to numbers: each category to a column, dates to days, missing numbers to the median.
 
-`Columns` says how, by what the training table holds; a model keeps it, so that new tables are read in the same way,
-whatever types their columns have and whatever other rows they hold.
+A column with missing values gets a further column that tells where they are.  `Columns` describes the conversion, as
+the training table determines it.  A model keeps it, so that later tables are converted in the same way, whatever types
+and values their columns have.
 """
 
 from __future__ import annotations
@@ -25,36 +26,39 @@ from macmpi.data.texts import FORMS, Unclear, is_number, kind_of_texts, missing_
 from macmpi.typing import Array
 
 MOST_CATEGORIES, FREQUENT, OFTEN, MOST_FREQUENT, HASHED = 100, 50, 10, 300, 16
-"""Each of up to MOST_CATEGORIES is a column.  Of more, the FREQUENT most frequent are, and so are others, up to
-MOST_FREQUENT in all, that are in OFTEN rows at least; the rest share HASHED columns by a hash of their text."""
+"""Up to MOST_CATEGORIES categories have a column each.  Of more, the FREQUENT most frequent ones have; and others that
+are in at least OFTEN rows, up to MOST_FREQUENT in all.  The rest share HASHED columns by a hash of their text."""
 
 FEW_CATEGORIES = 20
-"""Text of more categories than these, fewer than two rows each on average, names the rows rather than sorts them."""
+"""A column of more different texts than these, each in fewer than two rows on average, is left out as names of rows."""
 
 LISTED = 8
-"""Columns that a message names; the others it counts."""
+"""The number of columns that a message names; it counts the others."""
 
 SEEN = 100
-"""Rows that are looked at first for a value: most columns have one there."""
+"""The number of rows in which a value is searched first, because most columns have one there."""
 
 UNSEEN, NO_VALUE = -1, -2
-"""In the place of the number of a category: of a value that the training table does not have, and of none."""
+"""The numbers that stand for a category which the training table does not have, and for a missing value."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column of a table, and what stands for it.
+    """One column of a table, and how it becomes one or more columns of numbers.
 
-    kind: "number"; "truth": 0 or 1; "date": days since 1970; "category": 1 in the column of its own category, else 0.
-    categories: in their order.  fill: stands for a missing value (0 in each category); None: none may be missing.
-    missing: values that the training table lacks; where there are some, a further column is 1 where one is missing.
-    form: how its text is read (data/texts.py).  hashed: columns that the categories without one of their own share, by
-    a hash of their text.  empty: texts that stand for a missing value.  flag: as
-    files of before have it, which nobody reads.
+    kind: "number"; "truth", 0 or 1; "date", days since 1970; "category", 1 in the column of its category, otherwise 0.
+    categories: those that have a column of their own, in the order of the columns.
+    fill: the number for a missing value (a missing category is 0 in all columns); None where no value may be missing.
+    missing: the number of missing values in the training table; if there are some, a further column is 1 where a value
+        is missing.
+    form: how text is read as numbers or dates (data/texts.py).
+    hashed: the number of columns that the other categories share, by a hash of their text.
+    empty: texts that stand for a missing value.
+    flag: not read; older files have it.
     """
 
     __pydantic_config__: ClassVar[Any] = {"strict": True, "extra": "forbid", "allow_inf_nan": False}
-    """By these rules one is made of a description that others may have written."""
+    """The rules by which pydantic checks a description of a column that others may have written."""
 
     name: str
     kind: Literal["number", "truth", "date", "category"]
@@ -67,7 +71,7 @@ class Column:
     flag: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the parts do not fit each other."""
+        """Raises ValueError where the fields contradict each other."""
         good = (
             len(set(self.categories)) == len(self.categories)
             and bool(self.categories) == (self.kind == "category")
@@ -80,15 +84,16 @@ class Column:
 
     @property
     def names(self) -> list[str]:
-        """The names of the columns of numbers: city_Paris, city_Rome, missingindicator_city."""
+        """The names of the columns of numbers, such as city_Paris, city_Rome, missingindicator_city."""
         own = [f"{self.name}_{category}" for category in self.categories] or [self.name]
         own += [f"{self.name}_other{i}" for i in range(self.hashed)]
         return own + [f"missingindicator_{self.name}"] * (self.missing > 0)
 
     def encode(self, series: Any, table: str) -> Array:
-        """A column of N values as numbers (N, len(names)).  Raises UsageError, naming the table and the column.
+        """Converts a column of N values to numbers (N, len(names)).  Each row depends on its own value alone.
 
-        Warns where no value is one of the categories.  A value depends on itself alone, not on other rows.
+        series: the column; table: the table's name, for messages.
+        Raises UsageError, and warns where no value is one of the categories.
         """
         place = f"{table}: column {self.name}"
         if self.kind == "category":
@@ -113,14 +118,15 @@ class Column:
 
     @cached_property
     def _places(self) -> dict[Any, int]:
-        """The place of each category by the name of its value, and in files of before these names by its own text."""
+        """The place of each category, by the name of its value and, as older files need it, by its text."""
         named = {name_of(category): i for i, category in enumerate(self.categories)}
         return named | {category: i for i, category in enumerate(self.categories)}
 
     def _code(self, value: Any) -> int:
-        """The place of a value's category, or of the hash that it shares; UNSEEN, or NO_VALUE of None and words for it.
+        """Returns the column of a value: that of its category, or the one that it shares by its hash.
 
-        Such words, as "NA", may be categories themselves.
+        It returns UNSEEN for a value that has no column, and NO_VALUE for None and for words such as "NA", unless these
+        are categories themselves.
         """
         if value is None:
             return NO_VALUE
@@ -135,9 +141,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a table, in their order, and what stands for each.
+    """The columns of a table, in their order, and how each becomes numbers.
 
-    notes: what is said of them where a net is trained; they are not kept.
+    notes: messages for the user who trains a net on the table; a model does not keep them.
     """
 
     each: tuple[Column, ...]
@@ -145,11 +151,12 @@ class Columns:
 
     @classmethod
     def of(cls, frame: Any, config: Data = USUAL, without: Iterable[str] = (), name: str = "X") -> Columns:
-        """The columns of a training table (pandas, polars, pyarrow), but for those named in `without`.
+        """Decides how the columns of a training table (pandas, polars, pyarrow) become numbers.
 
-        config: which of them are categories, which texts stand for a missing value, and what is done about those.
-        name: of the table, for messages.  Raises UsageError, naming every column that cannot become numbers.  Cost: a
-        pass over the table.  Collective: no.
+        config: says which columns are categories, and which texts stand for missing values.
+        without: the names of columns that are left out.
+        name: that of the table, for messages.
+        Raises UsageError, with all columns that cannot become numbers.  Cost: a pass over the table.  Collective: no.
         """
         left_out = set(without)
         series = series_of(frame, name)
@@ -184,15 +191,15 @@ class Columns:
 
     @classmethod
     def plain(cls, frame: Any, name: str = "X") -> Columns:
-        """Takes every column of a frame for numbers as they are, none missing, and looks at none.
+        """Takes each column of a table for numbers, none of them missing, without looking at its values.
 
-        A model that was trained on an array reads a table so.
+        So a model that was trained on an array reads a table.
         """
         return cls(tuple(Column(key, "number") for key in series_of(frame, name)))
 
     @property
     def names(self) -> list[str]:
-        """The D names of the columns of numbers, all different: city_Oslo_2 where city_Oslo is a column, too."""
+        """The D names of the columns of numbers, made different: city_Oslo_2 where city_Oslo exists already."""
         found: dict[str, None] = {}
         for name in (name for column in self.each for name in column.names):
             free = (f"{name}_{i}" for i in count(2))
@@ -200,10 +207,11 @@ class Columns:
         return list(found)
 
     def encode(self, frame: Any, name: str = "X") -> Array:
-        """A table of N rows as float64 (N, D).  Columns are found by their names; others of the table are not read.
+        """Converts a table of N rows to float64 (N, D).  It finds columns by their names and ignores all others.
 
-        A category that the training table does not have is 0 in every column of its own.  Raises UsageError, naming
-        the table (`name`) and the columns that are missing or hold something else.  Collective: no.
+        A category that the training table does not have is 0 in all columns of single categories.
+        name: that of the table, for messages.  Raises UsageError where columns are missing or hold something else.
+        Collective: no.
         """
         series = series_of(frame, name)
         lost = [column.name for column in self.each if column.name not in series]
@@ -213,28 +221,31 @@ class Columns:
 
     @property
     def said(self) -> str:
-        """One line about the missing values of the training table; nothing where there are none."""
+        """A line that counts the missing values of the training table; "" where there are none."""
         counts = [f"{column.name} {column.missing:,}" for column in self.each if column.missing]
         if not counts:
             return ""
         return f"missing values filled: {listed(counts)}; for each of these columns one more tells where"
 
     def as_array(self) -> Array:
-        """The columns as bytes, which `columns_of` reads: HDF5 attributes end at 64 KB, datasets do not."""
+        """Writes the columns as an array of bytes (n,) uint8, which `columns_of` reads.
+
+        A dataset of HDF5 can hold them all, while an attribute is limited to 64 KB.
+        """
         text = json.dumps([asdict(column) for column in self.each], ensure_ascii=False)
         return np.frombuffer(text.encode(), dtype=np.uint8)
 
 
 @cache
 def _adapter() -> Any:
-    """Gives what reads descriptions of columns, made once, and only where one is read."""
+    """Returns pydantic's reader for descriptions of columns, which is made once and only where one is read."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Annotated[tuple[Column, ...], Len(1)])
 
 
 def columns_of(held: Array, width: int) -> Columns:
-    """The columns of `Columns.as_array`, for arrays of that many columns.  Raises ValueError for anything else."""
+    """Reads what `Columns.as_array` wrote.  Raises ValueError unless it describes `width` columns of numbers."""
     if held.ndim != 1 or held.dtype != np.uint8:
         raise ValueError("its columns are no text")
     try:
@@ -249,7 +260,7 @@ def columns_of(held: Array, width: int) -> Columns:
 
 
 def _is_index(name: str, series: Any) -> bool:
-    """Tells whether a column is an index that was saved: it has no name, and another whole number in each row."""
+    """Tells whether a column is a saved index: it has no name, and a different whole number in each row."""
     if name.strip() and not name.startswith("Unnamed: "):
         return False
     dtype = series.dtype
@@ -261,11 +272,10 @@ def _is_index(name: str, series: Any) -> bool:
 
 
 def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | None, list[str]]:
-    """Decides by all values of a column of a training table whether it is numbers, dates, truth values or categories.
+    """Decides, by all values of a column, whether it holds numbers, dates, truth values or categories.
 
-    key: the column's name.
-    table: the table's name, for messages.
-    Gives the column, None where it is left out, and sentences that a person should know of it.  Raises Unclear.
+    key, table: the names of the column and of the training table.
+    Returns the column, or None where it is left out, and notes on it for the user.  Raises Unclear.
     """
     impute, declared, empty = config.missing == "impute", key in config.categories, tuple(config.empty)
     kind, form, counts = "category" if declared else kind_of(series, empty), "", Counter[str]()
@@ -313,10 +323,10 @@ def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | Non
 
 
 def _kind_of_text(series: Any, counts: Counter[str]) -> tuple[str, str]:
-    """The kind and the form of a column of text.  counts: how often each text occurs.  Raises Unclear."""
+    """Returns the kind and the form of a column of text.  counts: how often each text occurs.  Raises Unclear."""
     plain = all(is_number(text) for text in counts)
     if plain and len(series) - counts.total() > int(series.is_null().sum()):
-        return "number", ""  # numbers, but for texts that stand for a missing value
+        return "number", ""  # all other texts stand for a missing value
     kind, form = kind_of_texts(counts)
     several = len(counts) > FEW_CATEGORIES and (len(counts) > MOST_CATEGORIES or 2 * len(counts) > counts.total())
     if kind == "category" and several and plain:
@@ -328,9 +338,9 @@ def _kind_of_text(series: Any, counts: Counter[str]) -> tuple[str, str]:
 
 
 def _with_their_own(counts: Counter[str]) -> tuple[str, ...]:
-    """The categories that get a column of their own, sorted: all where they are few, else the frequent ones.
+    """Returns, sorted, the categories that get a column of their own: all where they are few, else frequent ones.
 
-    counts: the rows of each category.
+    counts: the number of rows of each category.
     """
     often = sorted(counts, key=lambda text: (-counts[text], text))
     if len(often) > MOST_CATEGORIES:

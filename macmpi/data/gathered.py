@@ -1,4 +1,4 @@
-"""Points of every kind of source become arrays by name: files of arrays, tables, folders of images, data sets."""
+"""Reads the points of a source into arrays, by name: from files of arrays, tables, folders of images and named sets."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ OPENML = "openml:"
 OPENML_NAME = re.compile(r"(?P<name>[\w.()+-]+)(@(?P<version>[1-9]\d*))?", re.ASCII)
 
 COLUMNS = "macmpi_columns"
-"""The dataset of a file that says which columns of a table its X is made of."""
+"""The dataset of a file that describes the columns of the table from which its X was made."""
 
 DECLARED = "macmpi_declared"
-"""The dataset of a file that names those of its arrays that were declared to be classes, whatever they hold."""
+"""The dataset of a file that names those of its arrays that are classes, even if they hold numbers."""
 
 SPARSE = "macmpi_sparse"
-"""The dataset of a file that names those of its arrays whose rows were sparse."""
+"""The dataset of a file that names those of its arrays that were sparse matrices."""
 
 OF_A_FIT = COLUMNS, DECLARED, SPARSE
 
 
 ARGUMENTS = "the arguments of fit"
-"""The name in messages of points that come from no source."""
+"""The name, in messages, of points that the caller gives as arrays."""
 
 
 OF_TABLES = ("target", "weights", "ignore", "categories", "empty", "missing")
-"""Keys of [data] that tables read."""
+"""The keys of [data] that are read for tables."""
 
 KEYS = (*OF_TABLES, "image_size")
-"""Keys of [data] that only some kinds of sources read."""
+"""The keys of [data] that are read for some kinds of sources only."""
 
 
 def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None:
-    """Raises UsageError where a key is given that a source does not read, whose kind reads these.
+    """Raises UsageError where the config gives a key of `KEYS` that is not read for its source.
 
-    source: its name in the message.
+    keys: those that are read for a source of this kind; source: its name in the message, "" for that in the config.
     """
     for key in KEYS:
         if key not in keys and getattr(config, key) != getattr(USUAL, key):
@@ -68,16 +68,19 @@ def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None
 
 
 def points_of(config: Config, columns: Columns | None = None) -> Points:
-    """The points that a config names.  columns: as in `TargetRules`.  Raises UsageError.  Collective: no (rank 0)."""
+    """Reads the points that a config names.  columns: as in `TargetRules`.  Raises UsageError.
+
+    Collective: no (rank 0).
+    """
     known = config if config.model.loss != AUTO else replace(config, model=replace(config.model, loss="squared"))
     return gathered(config.data, replace(target_rules_of(known), columns=columns), config.parallel.by_rows)
 
 
 def gathered(config: Data, rules: TargetRules, by_rows: bool) -> Points:
-    """The arrays of a source.  Raises UsageError.  Collective: no.
+    """Reads the arrays of a source.  Raises UsageError.  Collective: no.
 
-    by_rows: ranks are to read their own rows of it; of an HDF5 file these are its datasets, of which the headers alone
-    are read and checked.
+    by_rows: whether each rank will read its own rows; the arrays are then, for instance, datasets of an HDF5 file, of
+    which only the headers are read here.
     """
     keys, by_rows_too, read = _kind_of(config, rules, by_rows)
     if by_rows and not by_rows_too:
@@ -90,9 +93,10 @@ def gathered(config: Data, rules: TargetRules, by_rows: bool) -> Points:
 
 
 def _kind_of(config: Data, rules: TargetRules, by_rows: bool) -> tuple[tuple[str, ...], bool, Callable[[], Points]]:
-    """Says of a source which keys of [data] it reads, whether ranks can read their own rows of it, and how it is read.
+    """Finds the kind of a source, and returns three things about it.
 
-    rules: what the config asks of its data.
+    These are the keys of [data] that are read for it; whether ranks can read their own rows of it; and the function
+    that reads it.
     """
     path, source = Path(config.source), config.source
     if source in NAMED_SETS:
@@ -113,7 +117,7 @@ def _kind_of(config: Data, rules: TargetRules, by_rows: bool) -> tuple[tuple[str
 
 
 def _of_file(config: Data, by_rows: bool) -> Points:
-    """The points of a file of arrays: its arrays, or `by_rows` its datasets, unread; an .npz file is always read.
+    """Reads the arrays of a file, or with `by_rows` opens its datasets; an .npz file is always read.
 
     Raises UsageError.
     """
@@ -144,7 +148,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
 
 
 def unread_in(source: str) -> str:
-    """Names the datasets of a file of arrays that are not read; "" where all are, and of other sources."""
+    """Writes a note that names the datasets of a file which are not read; "" where there are none."""
     path = Path(source)
     if path.suffix not in SUFFIXES or not os.path.exists(path):
         return ""
@@ -154,7 +158,10 @@ def unread_in(source: str) -> str:
 
 
 def _of_array(config: Data, by_rows: bool) -> Points:
-    """The rows of an .npy file; targets and weights are columns, counted from 0 or, backwards, from -1."""
+    """Reads the rows of an .npy file, and splits them into inputs, targets and weights by the numbers of columns.
+
+    Columns are counted from 0 or, backwards, from -1.  Raises UsageError.
+    """
     path = Path(config.source)
     check_there(path, "data.source")
     X: Any = npy_rows(path) if by_rows else read_array(path)
@@ -168,7 +175,10 @@ def _of_array(config: Data, by_rows: bool) -> Points:
 
 
 def _column(X: Any, text: str, key: str, path: Path) -> int:
-    """The number of a column of an array, counted from 0 or backwards from -1.  Raises UsageError."""
+    """Reads the number of a column of X, counted from 0 or backwards from -1.  key: that of the config, for messages.
+
+    Raises UsageError.
+    """
     width = X.shape[1] if len(X.shape) == 2 else 0
     if not re.fullmatch(r"-?\d{1,9}", text) or not -width <= int(text) < width:
         raise UsageError(
@@ -192,7 +202,7 @@ def _of_images(config: Data) -> Points:
 
 
 def openml_file(source: str) -> Path:
-    """The file of a set of OpenML that has been fetched, "openml:NAME" or "openml:NAME@VERSION".  Raises UsageError."""
+    """Returns the path of a fetched data set of OpenML, "openml:NAME" or "openml:NAME@VERSION".  Raises UsageError."""
     found = OPENML_NAME.fullmatch(source.removeprefix(OPENML))
     if found is None:
         raise UsageError(f'"{source}" is no data set: "openml:NAME" or "openml:NAME@VERSION" is needed')
@@ -200,9 +210,10 @@ def openml_file(source: str) -> Path:
 
 
 def _of_table(config: Data, rules: TargetRules, by_rows: bool) -> Points:
-    """The columns of a table.  That of a set of OpenML names its targets itself.
+    """Reads the columns of a table; a data set of OpenML names its targets itself.  Raises UsageError.
 
-    by_rows: of a Parquet file; its inputs are read by row groups, once each column has been looked at by itself.
+    by_rows: whether the inputs of a Parquet file stay there, to be read by row groups; each column is read once first,
+    to decide how it becomes numbers.
     """
     fetched = config.source.startswith(OPENML)
     path = openml_file(config.source) if fetched else Path(config.source)
@@ -217,9 +228,11 @@ def _of_table(config: Data, rules: TargetRules, by_rows: bool) -> Points:
 
 
 def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, columns: Columns | None = None) -> Points:
-    """The columns of a table but the targets, weights and those to be ignored are X.  missing: targets may be NaN.
+    """Splits a table into X, Y and weights; X has all columns but targets, weights and those to be ignored.
 
-    columns: those that X has, where they are known.  Raises UsageError.
+    missing: whether targets may be NaN.
+    columns: how the columns become X; None where the table shall decide it.
+    Raises UsageError.
     """
     source = config.source
     series = series_of(frame, source)
@@ -240,7 +253,10 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, column
 
 
 def answers_of(series: Mapping[str, Any], config: Data, targets: list[str], missing: bool) -> dict[str, Array]:
-    """Y and weights of the columns of a table, where it has them.  Raises UsageError."""
+    """Converts the columns of targets and of weights to the arrays Y and weights, where there are such columns.
+
+    series: the columns of the table by name; missing: whether targets may be NaN.  Raises UsageError.
+    """
     found = dict[str, Array]()
     if config.weights and config.weights in series:
         place = f"{config.source}: column {config.weights}, data.weights,"
@@ -251,9 +267,9 @@ def answers_of(series: Mapping[str, Any], config: Data, targets: list[str], miss
 
 
 def _check_once(named: Mapping[str, list[str]]) -> None:
-    """Raises UsageError where a column is named in two places that do not go together: a target may be a category.
+    """Raises UsageError where two keys of [data] name the same column; only a target may also be a category.
 
-    named: the columns that keys of [data] name, those that others should not repeat first.
+    named: for each key the columns that it names.
     """
     targets = named["target"]
     if twice := sorted({name for name in targets if targets.count(name) > 1}):
@@ -266,24 +282,28 @@ def _check_once(named: Mapping[str, list[str]]) -> None:
 # --- numbers or classes -----------------------------------------------------------------------------------------------
 
 FEW = 50
-"""One column of whole numbers, of any type, with at most this many different ones may be classes."""
+"""A column of whole numbers, of any type, may be classes if it has at most this number of different values."""
 
 
 def with_loss(config: Config, points: Points | None = None) -> tuple[Config, list[Decision]]:
-    """The config with a loss for "auto", and that decision: classes for truth values and text, else numbers.
+    """Replaces the loss "auto" of a config, and returns the config and the decision.
 
-    points: those that the caller has, or has read.  Raises UsageError where whole numbers may be either.  Cost: whole
-    numbers are read.  Collective: no (rank 0).
+    Truth values and text are classes, other targets are numbers.  Raises UsageError for whole numbers that may be both.
+    points: those that the caller has or has read; None to read them.  Cost: whole numbers are read.
+    Collective: no (rank 0).
     """
     if config.model.loss != AUTO:
-        return config, []  # and Y is not read
+        return config, []  # Y need not be read
     points, named = points or points_of(config), config.data.targets
     names = f" (target {', '.join(named)})" if named and config.data.source else ""
     return loss_for(config, points and points.arrays.get("Y"), f"{config.data.source or ARGUMENTS}{names}")
 
 
 def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:
-    """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name."""
+    """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name.
+
+    Raises UsageError.
+    """
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
     loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
     why = "the targets are numbers" if Y is not None else IN_THE_PAPER
@@ -297,10 +317,11 @@ def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision
 
 
 def _amounts(found: Array, rows: int, source: str) -> str:
-    """Says why the targets, of which `found` has the different ones, are amounts, whatever their type.
+    """Returns the reason why targets are amounts and no classes.
 
-    Raises UsageError where they may be classes as well: a few whole numbers that repeat, two of them, or most of those
-    in their range.
+    found: their different values, ascending; rows: the number of targets.
+    Raises UsageError where they may be classes: a few whole numbers that repeat, and either two different ones or more
+    than half of the numbers in their range.
     """
     known = found[~np.isnan(found)] if found.dtype.kind == "f" else found
     whole = len(known) > 0 and bool(np.isfinite(known).all() and (known == np.round(known)).all())

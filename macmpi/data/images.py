@@ -1,4 +1,4 @@
-"""A folder of images: all of one size, grey or colour, in the order of their names; its folders are classes."""
+"""Reads a folder of images, all of one size, in the order of their names; folders inside it are classes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from macmpi.typing import Array
 SUFFIXES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".pbm", ".pgm", ".ppm", ".pnm")
 
 GREY, COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCbCr")
-"""Pillow's words for what is read, of 8 bits a channel."""
+"""The modes of Pillow that are read, grey and in colour, all with 8 bits a channel."""
 
 
 def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
-    """Images (N, h, w), of which one in colour makes all (N, h, w, 3), uint8; the names of their folders (N,).
+    """Reads images (N, h, w) uint8, or (N, h, w, 3) if one of them is in colour, and the names of their folders (N,).
 
-    size: height and width to resize them to; [] as they are, all of one size.  The names are None where the images lie
-    in the folder itself.  Files that are no images by their name, and hidden ones, are left out.  Raises UsageError.
+    The names are None where the images lie in the folder itself.  Hidden files, and those whose ending is none of an
+    image, are left out.
+    size: height and width to which images are resized; [] for images that all have one size.  Raises UsageError.
     """
     Image = pillow(str(folder))
     paths, labels = _listed(folder)
@@ -39,7 +40,7 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
     grey = all(mode in GREY for mode, _ in kinds)
     try:
         pixels = np.empty((len(paths), height, width) if grey else (len(paths), height, width, 3), np.uint8)
-    except (MemoryError, ValueError):  # the second of a size that no array may have
+    except (MemoryError, ValueError):  # ValueError where NumPy has no array of that size
         text = f"{len(paths)} images of {height} x {width} pixels do not fit into memory"
         raise UsageError(f"{folder}: {text}; data.image_size makes them smaller") from None
     for i, path in enumerate(paths):
@@ -49,7 +50,7 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
 
 
 def pillow(name: str) -> Any:
-    """Pillow's module Image.  name: what is to be read.  Raises UsageError where there is none."""
+    """Imports Pillow's module Image.  name: what is to be read, for the message.  Raises UsageError without Pillow."""
     with told(name):
         from PIL import Image
 
@@ -57,7 +58,7 @@ def pillow(name: str) -> Any:
 
 
 def _listed(folder: Path) -> tuple[list[Path], list[str] | None]:
-    """The images and, where they lie in folders, the names of those.  Raises UsageError."""
+    """Lists the paths of the images and, for images in folders, the names of their folders.  Raises UsageError."""
     try:
         own = _images_in(folder)
         folders = sorted(path for path in folder.iterdir() if os.path.isdir(path) and not path.name.startswith("."))
@@ -89,14 +90,14 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
-    """Mode and size (width, height) of an image, upright; a palette of greys is grey.  Raises UsageError."""
+    """Returns the mode of an image and its size (width, height) when it is upright.  Raises UsageError."""
     with told(str(path)), Image.open(path) as image:
         _check(image)
         return _mode(image), _upright_size(image)
 
 
 def _mode(image: Any) -> str:
-    """Pillow's word for what is read of an image: of a palette the one that its colours need."""
+    """Returns Pillow's mode of an image; for an image with a palette, "L" if all its colours are grey, else "RGB"."""
     mode = str(image.mode)
     if mode not in ("P", "PA"):
         return mode
@@ -105,7 +106,7 @@ def _mode(image: Any) -> str:
 
 
 def _check(image: Any) -> None:
-    """Raises UsageError where an image holds what would be lost."""
+    """Raises UsageError where reading would lose something: 16 bits, several pictures, or transparency."""
     mode, tiles = str(image.mode), getattr(image, "tile", [])
     deep = ";16" in str(tiles) or any(codec.startswith("ppm") and args[1] > 255 for codec, _, _, args in tiles)
     if mode not in GREY + COLOUR or deep:
@@ -118,7 +119,7 @@ def _check(image: Any) -> None:
 
 
 def _upright_size(image: Any) -> tuple[int, int]:
-    """Width and height once the image is turned as its camera says (EXIF orientation 5 to 8: by a quarter)."""
+    """Returns width and height of an image when it is turned as its camera says (EXIF orientation)."""
     width, height = image.size
     return (height, width) if image.getexif().get(0x0112) in (5, 6, 7, 8) else (width, height)
 

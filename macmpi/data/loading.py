@@ -1,9 +1,10 @@
-"""A run's points come from a source, which says their sizes first: one process reads all, or each rank its own rows.
+"""Loads the points of a run from a source, which gives their sizes first.
 
-Both read by one reader (`reader.py`).  Ranks that read rows for themselves read what rank 0 would, though a node may
-have another file of that name.  Ranks that reach rank 0's own file, or whose arrays are rank 0's, read the same.  Where
-others do not, as of copies on the disks of nodes, those read the others' rows once more, from rank 0's file, and the
-sums of blocks are compared: copies that are alike pass.
+Rank 0 reads all points, or each rank reads its own rows; both use the same reader (`reader.py`).
+
+Where each rank reads its own rows, a node may have another file of that name than rank 0.  So ranks compare the
+identities of their files.  A rank whose file is another one may have a copy: then ranks with rank 0's file read the
+rows of that rank once more, and the checksums of blocks must be equal.
 """
 
 from __future__ import annotations
@@ -37,16 +38,17 @@ from macmpi.reductions import LazyRows, Rows
 from macmpi.typing import Array
 
 SLOW = 1.0
-"""Seconds of reading from which on a run says how many there were."""
+"""A run reports the seconds of reading where there were more than these."""
 
 
 class Source:
     """The data set that a config names, or points that the caller has.
 
-    points: arrays of the caller, or what `points_of` has read of a file, on rank 0; None: they are still to be read.
-    by_rows: each rank reads its own rows alone; of a classifier rank 0 reads all labels, too.  rules: the config's, to
-    which the caller adds those of a model that training starts from, if it starts from one.  before: points of the
-    pieces of a stream that come before these.
+    points: on rank 0, arrays of the caller, or those that `points_of` has read from a file; None where they are still
+        to be read.
+    by_rows: whether each rank reads only its own rows; rank 0 also reads all labels of a classifier.
+    rules: those of the config, to which the caller adds the rules of a model from which training starts.
+    before: the number of points in earlier pieces of the stream.
     """
 
     def __init__(self, config: Config, points: Points | None = None) -> None:
@@ -58,7 +60,7 @@ class Source:
         self._data: Dataset | None = None
 
     def sizes(self) -> Sizes:
-        """Points, inputs, outputs and classes.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
+        """Returns the sizes of the data set.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
         if self.by_rows and not self.config.data.source:
             raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
         if self._sizes is None:
@@ -67,10 +69,10 @@ class Source:
         return self._sizes
 
     def outline(self) -> Dataset:
-        """A data set of these sizes, with its classes and scaling: the data themselves, which are read here.
+        """Returns a data set with the sizes and the classes of the data.
 
-        Of ranks that read their own rows it has no points and is not scaled.  Raises UsageError.  Collective: no (rank
-        0).
+        It is the whole data set, which is read now; but where each rank reads its own rows, it has no points and no
+        scaling.  Raises UsageError.  Collective: no (rank 0).
         """
         if self.by_rows:
             return blank(self.sizes())
@@ -80,9 +82,9 @@ class Source:
         return self._data
 
     def settle(self, n: int) -> None:
-        """Makes the points those that are trained on: in the span of n points, or (0) rows of dense columns.
+        """Converts the points to the form that training uses: coordinates in the span of n points, or dense rows.
 
-        Collective: no (rank 0, once it has read them).
+        n: 0 for dense rows.  Collective: no (rank 0, once it has read them).
         """
         if (data := self._data) is not None and n:
             self._data = in_span(data, n)
@@ -90,13 +92,16 @@ class Source:
             self._data = replace(data, X=np.asarray(data.X), X_val=np.asarray(data.X_val))
 
     def whole(self) -> Dataset:
-        """All points, read by this process alone.  Raises UsageError.  Collective: no."""
+        """Reads all points in this process alone.  Raises UsageError.  Collective: no."""
         if self.by_rows:
             raise UsageError('of a sharded run (parallel.data = "sharded") they are not read here')
         return self.outline()
 
     def notes(self, seconds: float) -> list[str]:
-        """Lines for the head of the table, on rank 0, once the data are read.  seconds: that took so long."""
+        """Writes lines on the data for the head of the table.  seconds: how long reading took.
+
+        Rank 0 calls it once the data are read.
+        """
         data, named = self._data, self.config.data
         if data is None:
             return []
@@ -112,7 +117,10 @@ class Source:
         return lines
 
     def warn(self) -> None:
-        """Warns of columns of a table and datasets of a file.  Collective: no (rank 0, once the data are read)."""
+        """Warns of columns and datasets that are left out, or read in a way that the user should know.
+
+        Collective: no (rank 0, once the data are read).
+        """
         if self._data is None:
             return
         columns = self._data.columns
@@ -120,9 +128,9 @@ class Source:
             caution(note)
 
     def load(self, team: Team, points: Partitions) -> Dataset:
-        """The points that this rank holds, checked and scaled.  Raises UsageError on all ranks.  Collective: yes.
+        """Returns the points that this rank holds, checked and scaled.  Raises UsageError on all ranks.
 
-        points: the partitions of the training and of the validation points.
+        points: the partitions of the training and of the validation points.  Collective: yes.
         """
         if self.by_rows:
             classes = team.from_root(lambda: self.sizes().classes)
@@ -135,9 +143,9 @@ class Source:
 
 
 def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Dataset:
-    """The data set of a config, checked, split and scaled.  rules: what the config asks of it.
+    """Reads the data set of a config, and checks, splits and scales it.  Raises UsageError.  Collective: no (rank 0).
 
-    points: those that the caller has, in its place.  Raises UsageError.  Collective: no (rank 0).
+    rules: those of the config for its data; points: those that the caller has; None to read them.
     """
     raw = raw_of(config, rules, points=points)
     parts = parts_of(raw, config, split_of(raw, config, rules), rules.loss.missing)
@@ -149,14 +157,14 @@ def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = Non
     return replace(data, **more, shape=raw.shape, drawn="X_val" not in raw.arrays, steps=raw.steps)
 
 
-# --- by each rank its own rows ----------------------------------------------------------------------------------------
+# --- each rank its own rows -------------------------------------------------------------------------------------------
 
 
 def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Sizes:
-    """Sizes and classes, found without reading the points.  Cost: of a classifier all labels are read.
+    """Finds sizes and classes of a data set without reading its points.  Cost: all labels of a classifier are read.
 
-    rules: what the config asks of them; points: those that the caller has.  Raises UsageError for all that headers
-    tell.  Collective: no (rank 0).
+    rules: those of the config for its data; points: those that the caller has; None to open the source.
+    Raises UsageError for mistakes that headers show.  Collective: no (rank 0).
     """
     raw = raw_of(config, rules, True, points)
     rows = split_of(raw, config, rules, rules.loss.labels)
@@ -169,14 +177,16 @@ def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = N
 
 
 def blank(sizes: Sizes) -> Dataset:
-    """A data set of these sizes without points, not scaled: what a net is compared with before any is read."""
+    """Makes a data set of these sizes without points or scaling: a net can be checked by it before points are read."""
     X, Y = np.empty((0, sizes.n_in)), np.empty((0, sizes.n_out))
     return Dataset(X, Y, X, Y, unscaled(sizes.n_in), unscaled(sizes.n_out), sha256="", classes=sizes.classes)
 
 
 def load_rows(config: Data, rules: TargetRules, classes: Array | None, points: Partitions, team: Team) -> Dataset:
-    """This rank's rows of a data set, checked and scaled.  rules: what the config asks of it; classes: of labels.
+    """Reads this rank's rows of a data set, and checks and scales them.
 
+    rules: those of the config for its data; classes (C,): the labels of a classifier, ascending.
+    points: the partitions of the training and of the validation points.
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
     raw = _opened_alike(config, rules, team)
@@ -190,9 +200,9 @@ def load_rows(config: Data, rules: TargetRules, classes: Array | None, points: P
 
 
 def _opened_alike(config: Data, rules: TargetRules, team: Team) -> Raw:
-    """Opens data on each rank, which must find the same shapes on all ranks.
+    """Opens the data on each rank, and compares the shapes that the ranks find.
 
-    Raises UsageError on all ranks, naming those where it does not.  Collective: yes.
+    Raises UsageError on all ranks, with the ranks that find other shapes than rank 0.  Collective: yes.
     """
     opened: Raw | UsageError
     try:
@@ -214,16 +224,16 @@ def _refused(config: Data, who: str, said: str) -> UsageError:
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
-    """Rank 0 alone draws which rows are for training and for validation.  Collective: yes."""
+    """Returns the rows for training and those for validation, which rank 0 draws for all.  Collective: yes."""
     bits = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
     return [RowSet(one) for one in share_arrays(team, bits or [])]
 
 
 def _check_same_data(raw: Raw, reader: Reader, config: Data, team: Team) -> None:
-    """Raises UsageError on all ranks, naming ranks and hosts, where a rank's rows are not those of rank 0's data.
+    """Raises UsageError on all ranks, with ranks and hosts, where the rows of a rank are not those of rank 0's data.
 
-    reader: it has read the rows.
-    Cost: nothing where all ranks reach one file; else the ranks with rank 0's file read the rows of the others, too.
+    reader: the one that has read the rows.
+    Cost: none where all ranks see one file; otherwise the ranks with rank 0's file also read the rows of the others.
     Collective: yes.
     """
     places = texts(team, _place(raw, config.source)) if team.size > 1 else [""]
@@ -240,7 +250,7 @@ def _check_same_data(raw: Raw, reader: Reader, config: Data, team: Team) -> None
 
 
 def _place(raw: Raw, source: str) -> str:
-    """A text that tells the data's place from all others: a file's identity, or a sum of arrays in memory."""
+    """Returns a text that identifies the data: the identity of their file, or a checksum of arrays in memory."""
     if not isinstance(raw.arrays["X"], np.ndarray):
         return files.identity(Path(source))
     digest = hashlib.sha256()
@@ -250,10 +260,10 @@ def _place(raw: Raw, source: str) -> str:
 
 
 def _read_by(near: Sequence[int], part: DataPart, among: PointPartition, team: Team) -> Array:
-    """Sums each block (blocks, 32) of the ranks that are not `near`, as the ranks that are near read it.
+    """Computes the checksums of all blocks of other ranks than those in `near`: (blocks, 32) uint8, other rows 0.
 
-    near: the ranks that reach rank 0's file, which share the work.
-    part, among: what is read, and its partition.  Collective: yes.
+    near: the ranks that see rank 0's file; they read the blocks and share the work.
+    part, among: the part of the data that is read, and its partition.  Collective: yes.
     """
     every = np.zeros((len(among.blocks), 32), np.uint8)
     others = [b for rank, run in enumerate(among.runs) if rank not in near for b in range(run.start, run.stop)]
@@ -269,13 +279,13 @@ def _read_by(near: Sequence[int], part: DataPart, among: PointPartition, team: T
     return every
 
 
-# --- besides points ---------------------------------------------------------------------------------------------------
+# --- coordinates ------------------------------------------------------------------------------------------------------
 
 
 def read_codes(path: Path, rows: int, columns: int) -> Rows:
-    """Coordinates (rows, columns) of the training points, in their order: dataset Z or codes of an HDF5 or npz file.
+    """Reads coordinates (rows, columns) of the training points: the dataset Z, codes or Y of an HDF5 or .npz file.
 
-    Those of an HDF5 file are checked, and then read again, some at a time.  Raises UsageError.
+    They are in the order of the points.  All are checked, and then read again, some rows at a time.  Raises UsageError.
     """
     check_there(path, "start.coordinates")
     arrays = read_file(path, ("Z", "codes", "Y"), unread=path.suffix != ".npz")

@@ -1,4 +1,4 @@
-"""Data sets that have a name: where their files lie, and what is made of them."""
+"""Reads data sets that have a name: "digits", "usps", "usps-large", "coil" and "sklearn:NAME"."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ from macmpi.typing import Array
 
 FOLDER_VARIABLE = "MACMPI_DATA"
 HELD_OBJECTS = (1, 4)
-"""COIL's duck and cat: every other pose of theirs is for validation."""
+"""The numbers of the duck and the cat in COIL-20; every other pose of theirs is a validation point."""
 
 
 def folder() -> Path:
-    """The named data sets lie in $MACMPI_DATA, by default data/ in the current folder."""
+    """Returns the folder of the named data sets: $MACMPI_DATA, by default data/ in the current folder."""
     return Path(os.environ.get(FOLDER_VARIABLE, "data"))
 
 
 def read_digits(config: Data, labels: bool) -> Points:
-    """scikit-learn's 1,797 bundled digits of 8 x 8 pixels, scaled to [0, 1]."""
+    """Reads the 1,797 digits of 8 x 8 pixels that scikit-learn bundles, scaled to [0, 1]."""
     table = _bundled_digits()
     return _pictures(table[:, :-1].reshape(-1, 8, 8) / 16.0, table[:, -1], [slice(None)], labels)
 
 
 def _bundled_digits() -> Array:
-    """Pixels and, last, the digit of each image: (1797, 65).  Raises UsageError.
+    """Returns the 64 pixels of each image and, in the last column, its digit: (1797, 65).  Raises UsageError.
 
-    Where the file lies at its place, scikit-learn is not imported: that takes longer than most runs on it.
+    It reads the file itself, if it finds it, because importing scikit-learn takes longer than most runs on these data.
     """
     found = find_spec("sklearn")
     for package in (found and found.submodule_search_locations) or ():
@@ -51,13 +51,13 @@ def _bundled_digits() -> Array:
 
 
 def read_usps(config: Data, labels: bool) -> Points:
-    """USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equal over digits."""
+    """Reads USPS as in section 4.2: 5,000 + 5,000 images of 16 x 16 pixels in [0, 1], equally many of each digit."""
     images, digits = _read_fetched("usps")
     return _pictures(images / 255.0, digits, usps_parts(digits, config.seed), labels)
 
 
 def usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
-    """The 5,000 images to train on, and those to validate with."""
+    """Draws the numbers of the 5,000 training and the 5,000 validation images, equally many of each digit."""
     random = stream(seed, "split")
     drawn = [random.permutation(np.flatnonzero(digits == digit))[:1000] for digit in range(10)]
     train = random.permutation(np.concatenate([d[:500] for d in drawn]))
@@ -65,15 +65,18 @@ def usps_parts(digits: Array, seed: int) -> tuple[Array, Array]:
 
 
 def read_usps_large(config: Data, labels: bool) -> Points:
-    """60,000 + 10,000 images of 28 x 28 pixels in [0, 1], in single precision, which were made from those of USPS."""
+    """Reads 60,000 + 10,000 images of 28 x 28 pixels in [0, 1], float32, which were made from those of USPS."""
     images, digits = _read_fetched("usps-large")
     X = images.astype(np.float32) / np.float32(255.0)
     return _pictures(X, digits, [slice(60_000), slice(60_000, None)], labels)
 
 
 def read_coil(config: Data, labels: bool) -> Points:
-    """COIL-20: 20 objects seen from 72 angles, 32 x 32 pixels in [0, 1].  Validation points are every other pose of the
-    duck and of the cat, 72 in all; the other 1,368 are for training, in an order that the seed draws."""
+    """Reads COIL-20: images of 20 objects from 72 angles, 32 x 32 pixels in [0, 1].
+
+    Every other pose of the duck and of the cat is a validation point, 72 in all.  The other 1,368 images are training
+    points, in an order that the seed draws.
+    """
     images, objects, poses = _read_fetched("coil")
     held = np.isin(objects, HELD_OBJECTS) & (poses % 2 == 1)
     parts = stream(config.seed, "split").permutation(np.flatnonzero(~held)), np.flatnonzero(held)
@@ -94,11 +97,11 @@ CONTENTS = {
     "usps-large": ((28, 28), ("labels",)),
     "coil": ((32, 32), ("object", "pose")),
 }
-"""Height and width of their images, which are (N, height, width), and datasets of N whole numbers."""
+"""For each set the height and width of its images, and the names of its datasets of N whole numbers."""
 
 
 def _read_fetched(name: str) -> list[Array]:
-    """The arrays of a set that was fetched, or made from one.  Raises UsageError."""
+    """Reads the arrays of a set that was fetched or made before, and checks their shapes.  Raises UsageError."""
     path = folder() / FILES[name]
     verb, command = "fetch", f"python -m macmpi.fetch {name}"
     if name == "usps-large":
@@ -123,10 +126,12 @@ def _read_fetched(name: str) -> list[Array]:
 
 
 def _pictures(images: Array, classes: Array, parts: Sequence[Any], labels: bool, **more: Array) -> Points:
-    """The points of a set of images.
+    """Makes the points of a set of images.
 
-    images: (N, h, w) as they are to be learnt; classes: (N,), label and group of each; parts: the rows to train on and,
-    where these are not to be drawn, those to validate with; more: arrays (N,) by name.
+    images (N, h, w): with the values that a net shall learn.
+    classes (N,): the label of each image, which is also its group.
+    parts: the training rows and, unless they are to be drawn, the validation rows.
+    labels: whether the labels are the targets; more: further arrays (N,) by name.
     """
     own = {"X": images, "groups": classes.astype(np.int64), **more}
     if labels:
@@ -138,16 +143,19 @@ def _pictures(images: Array, classes: Array, parts: Sequence[Any], labels: bool,
 # --- those of scikit-learn --------------------------------------------------------------------------------------------
 
 PREFIX = "sklearn:"
-"""Data sets of scikit-learn, bundled or in its cache: "sklearn:NAME" stands for load_NAME or fetch_NAME."""
+"""Names of data sets of scikit-learn begin with this: "sklearn:NAME" stands for its load_NAME or fetch_NAME."""
 
 WORD = re.compile(r"[a-z0-9_]+")
 
 NO_SETS = ("files", "sample_image", "sample_images", "svmlight_file", "svmlight_files", "openml", "file")
-"""Functions of scikit-learn, load_NAME and fetch_NAME, that give no data set of their own."""
+"""The names of functions load_NAME and fetch_NAME of scikit-learn that return no particular data set."""
 
 
 def read_library_set(source: str) -> dict[str, Array]:
-    """X and Y of a set, from this machine alone: never over a network.  Raises UsageError."""
+    """Returns X and Y of a data set of scikit-learn that is on this machine; nothing is downloaded.
+
+    Raises UsageError.
+    """
     bunch = library_set(source, fetch=False)
     X, Y = bunch.get("data"), bunch.get("target")
     if hasattr(X, "toarray"):
@@ -161,16 +169,16 @@ def read_library_set(source: str) -> dict[str, Array]:
 
 
 def _named(Y: Array, names: Any) -> Array:
-    """Targets 0, 1, ... by their names, where these are text."""
+    """Replaces targets 0, 1, ... by the names of the classes, where these are text."""
     known = np.asarray([] if names is None else names)
     numbers = Y.ndim == 1 and Y.dtype.kind in "iu" and len(Y) > 0 and known.ndim == 1 and known.dtype.kind == "U"
     return known[Y] if numbers and Y.min() >= 0 and Y.max() < len(known) else Y
 
 
 def library_set(source: str, fetch: bool) -> Any:
-    """A set as scikit-learn gives it.  fetch: it is downloaded into the cache where it is not there.
+    """Loads a data set with scikit-learn, and returns what its function returns.  Raises UsageError.
 
-    Raises UsageError.
+    fetch: whether a set that is not in scikit-learn's cache is downloaded.
     """
     name = source.removeprefix(PREFIX)
     with told(f'data.source = "{source}"'):

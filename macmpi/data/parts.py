@@ -1,6 +1,6 @@
-"""The arrays of a data set become rows, some for training and some for validation, each read when it is asked for.
+"""Splits the arrays of a data set into training and validation rows, which are read and checked when they are used.
 
-One rank draws which rows are for which, and gives the others a bit a row.
+Where the split is random, one rank draws it and sends it to the others as one bit a row.
 """
 
 from __future__ import annotations
@@ -29,20 +29,22 @@ from macmpi.reductions import LazyRows
 from macmpi.typing import Array
 
 MOST_CHANNELS = 4
-"""Arrays (N, a, b, c) with more in their last place may have their channels elsewhere: they are no known images."""
+"""Arrays (N, a, b, c) with a larger c are not taken for images, because their channels may be another axis."""
 
 
 def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, points: Points | None = None) -> Raw:
-    """The arrays of a data set, checked, as rows; by_rows: of an HDF5 file its datasets, unread.
+    """Reads or opens the arrays of a data set, checks their shapes, and decides how they are scaled.
 
-    rules: what the config asks of them; points: those that have been read.  Raises UsageError.  Collective: no.
+    rules: those of the config for its data.
+    by_rows: whether each rank will read its own rows, so that the datasets of a file are opened and not read.
+    points: those that have been read; None to read them.  Raises UsageError.  Collective: no.
     """
     points = points or gathered(config, rules, by_rows)
     held, labels = dict(points.arrays), rules.loss.labels
     if points.classes and not labels:
         held.pop("Y", None)
     path = "" if points.classes or points.columns else place_of(config)
-    names = numbered(held, rules.classes, path) if labels and not by_rows else None  # no rank sees all that is text
+    names = numbered(held, rules.classes, path) if labels and not by_rows else None  # no rank holds all texts
     if not points.named:
         checks.check_datasets(held, place_of(config), labels)
     X, targets = held["X"], held.get("Y", held["X"])
@@ -57,7 +59,7 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
     if scale.ranged not in (None, scale.settled == "range"):
         raise UsageError(f'data.scale = "{config.scale}": the stream that goes on has another kind; leave it out')
     if rules.sequences and shape is not None:
-        if rules.sequences == shape[0]:  # steps x features, and no picture
+        if rules.sequences == shape[0]:  # a point is steps x features, not an image
             scale, steps, shape = replace(scale, images=False, features=shape[-1]), shape[0], None
         elif kind == "auto":
             raise UsageError(
@@ -69,26 +71,28 @@ def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, po
 
 
 def place_of(config: Data) -> str:
-    """The name of the source in messages about its arrays."""
+    """Returns the name of the source for messages about its arrays."""
     return str(Path(config.source)) if config.source else ARGUMENTS
 
 
 def image_shape(array: Any) -> tuple[int, ...] | None:
-    """Height, width, and channels if there are some, of images (N, h, w) or (N, h, w, c), c at most MOST_CHANNELS.
+    """Returns (h, w) or (h, w, c) of an array or dataset of images, (N, h, w) or (N, h, w, c) with c <= MOST_CHANNELS.
 
-    None of other arrays or HDF5 datasets.
+    It returns None for arrays of other shapes.
     """
     shape: tuple[int, ...] = array.shape[1:]
     return shape if len(shape) == 2 or (len(shape) == 3 and shape[2] <= MOST_CHANNELS) else None
 
 
 def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -> Array | None:
-    """Puts numbers 0, 1, ... in the place of labels Y and Y_val that are text or truth values; what each stands for.
+    """Replaces labels Y and Y_val that are text or truth values by numbers 0, 1, ..., in place.
 
-    None of numbers, which stay.  known: as of `classes_in`; they are those that numbers stand for, with others behind.
-    Labels are those that are known, or of Y_val those of Y, however a table keeps them.
-    path: where the labels come from, if some may be missing: empty, or what NumPy makes of nan among texts; else "".
-    Raises UsageError where one is.
+    It returns the label for which each number stands, or None where the labels are numbers already.
+    held: the arrays by name.
+    known: the labels that may occur, where they are known; labels of the data that equal one of them, whatever their
+        type, are taken for it.  Otherwise this is done to those of Y_val, by those of Y.
+    path: the name of the source where labels may be missing, as "" or "nan" among texts; otherwise "".
+    Raises UsageError where a label is missing.
     """
     targets = {name: held[name] for name in ("Y", "Y_val") if name in held}
     for name, array in targets.items():
@@ -120,15 +124,15 @@ def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -
 
 
 def split_sizes(n: int, config: Data) -> tuple[int, int]:
-    """Training rows, data.points of them if that is given, and validation rows, of n.  Collective: no."""
+    """Returns how many of n rows become training rows (data.points, if given) and validation rows.  Collective: no."""
     held = min(max(1, round(config.validation * n)), n - 1)
     return min(config.points or n - held, n - held), held
 
 
 def drawn(n: int, config: Data, labels: Array | None = None) -> list[RowSet]:
-    """The training and the validation rows, drawn; of labels (n,) in proportion to their classes.  5 bytes a row.
+    """Draws the training and the validation rows of n; with labels (n,), in proportion to their classes.
 
-    Raises UsageError.  Collective: no.
+    Raises UsageError.  Cost: 5 bytes of memory a row.  Collective: no.
     """
     train, held = split_sizes(n, config)
     try:
@@ -142,10 +146,11 @@ def drawn(n: int, config: Data, labels: Array | None = None) -> list[RowSet]:
 
 
 def by_class(order: Array, labels: Array, held: int) -> Array:
-    """The rows of `order` (n,) with those that are held out first, then one of each class, then the others.
+    """Rearranges a random order (n,) of rows: first the `held` validation rows, then one of each class, then the rest.
 
-    Every class but its first row, which is for training, lies evenly among those held out, to within one row.
-    labels: (n,); held: rows that are held out, fewer where there are more classes than rows left.  Collective: no.
+    So each class has a training row, and its other rows are among the validation rows in proportion, to within one row.
+    labels (n,): by row.  Where there are not enough other rows, the first rows of some classes are validation rows.
+    Collective: no.
     """
     _, classes = np.unique(labels[order], return_inverse=True)
     sequence = np.argsort(classes, kind="stable")
@@ -155,7 +160,7 @@ def by_class(order: Array, labels: Array, held: int) -> Array:
     out = np.zeros(len(rest), bool)
     out[(np.arange(count) * len(rest) + len(rest) // 2) // max(count, 1)] = True
     held_out, left = np.sort(rest[out]), np.sort(rest[~out])
-    if count < held:  # nearly every row is the only one of its class
+    if count < held:  # most classes have a single row
         one_each, held_out = one_each[held - count :], np.r_[held_out, one_each[: held - count]]
     return order[np.r_[held_out, np.sort(one_each), left]]
 
@@ -169,21 +174,22 @@ def _bits(rows: Array, n: int) -> Array:
 # --- parts ------------------------------------------------------------------------------------------------------------
 
 GAP = 16
-"""Two wanted rows that are no further apart are read in one run, with those between; a wider gap is skipped."""
+"""Rows whose numbers differ by at most this are read together with the rows between; wider gaps are skipped."""
 
 
 RUN = 2**22
-"""Bytes of the rows that are read from a file at a time."""
+"""The number of bytes of rows that are read from a file at a time."""
 
 
 @dataclass(frozen=True)
 class DataPart:
-    """Some rows of an array or of an HDF5 dataset (N, ...), which are checked as they are read.
+    """Some rows of an array or of an HDF5 dataset (N, ...), which are checked when they are read.
 
-    rows: their numbers, ascending.
-    name: for messages.
+    source: the array or dataset.
+    rows: the numbers of the rows, ascending.
+    name: the name of the dataset, for messages.
     missing: whether NaN may stand for a missing number, as in `check_values`.
-    present: weights of the numbers, of the same shape; where one is not above 0 the number is read as NaN.
+    present: weights of the numbers, of the same shape; a number whose weight is not above 0 is read as NaN.
     """
 
     source: Any
@@ -194,7 +200,7 @@ class DataPart:
 
     @property
     def gaps(self) -> bool:
-        """Tells whether some of its numbers may be read as NaN."""
+        """Tells whether numbers of the part may be read as NaN."""
         return bool(self.missing) or self.present is not None
 
     @property
@@ -203,7 +209,7 @@ class DataPart:
 
     @property
     def raw_bytes(self) -> int:
-        """The number of bytes of a row in the type that its source has."""
+        """The number of bytes of a row in the type of the source."""
         return self.width * int(self.source.dtype.itemsize)
 
     @cached_property
@@ -214,10 +220,10 @@ class DataPart:
         return len(self.rows)
 
     def raw(self, places: Any) -> Array:
-        """Reads rows of the part as they lie in the file, (n, width).
+        """Reads rows of the part in the type of the source, (n, width).
 
-        places: a slice of the part's rows, or their numbers.
-        Raises UsageError, naming file, dataset and rows, where they cannot be read.
+        places: a slice of the part's rows, or their numbers within the part.
+        Raises UsageError, with file, dataset and rows, where they cannot be read.
         """
         if not isinstance(places, slice):
             first = int(min(places, default=0))
@@ -227,7 +233,7 @@ class DataPart:
         return self._at(np.asarray(self.rows[places]))
 
     def _at(self, rows: Array) -> Array:
-        """Reads rows of the source by their numbers there, ascending, several at a time: (n, width)."""
+        """Reads rows of the source, (n, width).  rows: their numbers in the source, ascending."""
         if type(self.source) is np.ndarray:
             return self.source.take(rows, axis=0).reshape(len(rows), self.width)
         numbers, first = np.empty((len(rows), self.width), self.source.dtype), 0
@@ -240,14 +246,15 @@ class DataPart:
         return numbers
 
     def read(self, tile: Tile) -> Array:
-        """Rows of the part (n, width), float64.  Raises UsageError at the first value that is no usable number.
+        """Reads and checks rows of the part: (n, width) float64.
 
-        Of an array in memory the message counts all such values.
+        Raises UsageError where a value is no usable number, and names the first; for an array in memory it also counts
+        all of them.
         """
         return self.checked(self.raw(tile.rows), tile)
 
     def checked(self, raw: Array, tile: Tile) -> Array:
-        """Checks rows that `raw` has read, and gives them as float64.  Raises UsageError as `read` does."""
+        """Checks rows that `raw` has read, and converts them to float64.  Raises UsageError as `read` does."""
         numbers = numbers_of(raw, self.facts)
         if not checks.usable(numbers, self.missing).all():
             if isinstance(self.source, np.ndarray):
@@ -256,13 +263,13 @@ class DataPart:
         return numbers if self.present is None else np.where(self.present.read(tile) > 0.0, numbers, np.nan)
 
     def labels(self) -> Array:
-        """Reads the labels of the part, (n, 1), and checks those of all of its dataset.  Raises UsageError."""
+        """Reads the labels of the part, (n, 1), and checks all labels of its dataset.  Raises UsageError."""
         with told(self.name):
             array = whole(self.source)
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def sparse(self) -> SparseRows:
-        """The rows, of a source that is sparse.  Raises UsageError at the first that holds no usable number."""
+        """Reads the rows of a sparse source.  Raises UsageError where a number is not usable, and names the first."""
         rows = np.asarray(self.rows[:])
         some = SparseRows(self.source.matrix[rows], self.source.shift)
         if len(bad := np.flatnonzero(~checks.usable(some.matrix.data))):
@@ -271,13 +278,13 @@ class DataPart:
         return some
 
     def in_file(self, run: Tile) -> LazyRows:
-        """Gives a run of the rows (n, width) that stays in its file, in the file's type, and is read when it is used.
+        """Returns a run of the part's rows (n, width) that stays in the file, in its type, and is read when it is used.
 
-        run: it is counted over the part's rows.
-        Of rows that are asked for in order RUN bytes are read at a time, and kept until others are.
+        run: the numbers of the rows within the part.
+        Rows that are used in order are read by RUN bytes at a time, which are kept until others are read.
         """
         shape, dtype = (len(run), self.width), self.source.dtype
-        kept = [(0, np.empty((0, self.width), dtype))]  # where those that were read last begin, and these
+        kept = [(0, np.empty((0, self.width), dtype))]  # the first place of the rows read last, and these rows
 
         def make(places: Any) -> Array:
             if not isinstance(places, slice):
@@ -291,29 +298,29 @@ class DataPart:
         return LazyRows(make, shape, dtype)
 
     def whole_numbers(self) -> Array:
-        """All rows of an array of whole numbers, (n,) int64."""
+        """Reads all rows of the part, of an array of whole numbers (N,): (n,) int64."""
         found: Array = self.source[np.asarray(self.rows[:])].astype(np.int64)
         return found
 
 
 def numbers_of(raw: Array, facts: dict[str, Any]) -> Array:
-    """Gives what rows with these facts stand for, float64: NaN where their file says that a number is missing."""
+    """Converts rows in the type of their file to float64, by the facts of `facts_of`; missing numbers become NaN."""
     return declared(raw, facts).astype(np.float64, copy=False)
 
 
 DataParts = dict[str, DataPart]
-"""The training rows of each array by its name, and the validation rows by that name and "_val"."""
+"""The training rows of each array, by its name, and the validation rows, by that name with "_val"."""
 
 
 def split_of(raw: Raw, config: Data, rules: TargetRules = NUMBERS, draw: bool = True) -> Sequence[range | RowSet]:
-    """Decides which rows are for training and which for validation.
+    """Decides which rows are training rows and which are validation rows, and returns both.
 
-    Where the data have an X_val these are all its rows, and the first data.points rows of X are for training.
-    Of a piece of a stream all are for training, and evenly spaced ones of them for validation too, of those that weigh
-    something and whose targets are not all missing.
-    Else both are drawn from X, of labels in proportion to their classes.
-    rules: what the config asks of the data.
-    draw: False where only the numbers of rows matter, for a survey.
+    Where the data have X_val, all its rows are validation rows, and the first data.points rows of X training rows.
+    In a piece of a stream the first data.points rows are training rows; validation rows are evenly spaced among those
+    of them that have a weight above 0 and a target that is not missing, or among all where none has.
+    Otherwise both are drawn from X, with labels in proportion to their classes.
+    rules: those of the config for its data.
+    draw: False where only the numbers of rows are needed, so that nothing is drawn.
     Raises UsageError.  Collective: no.
     """
     n = len(raw.arrays["X"])
@@ -333,10 +340,10 @@ def split_of(raw: Raw, config: Data, rules: TargetRules = NUMBERS, draw: bool = 
 
 
 def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bool = False) -> DataParts:
-    """Gives the training and the validation rows of each array that there is, as parts.
+    """Returns the training and the validation rows of each array of a data set, as parts.
 
-    rows: those for training and those for validation, as `split_of` gives them.
-    missing: numbers of Y may be missing.  A target of weight 0 is read as missing.
+    rows: the training and the validation rows, as `split_of` returns them.
+    missing: whether numbers of Y may be missing.  Targets of weight 0 are read as missing.
     Raises UsageError.  Collective: no.
     """
     given, (n, n_val) = "X_val" in raw.arrays, map(len, rows)
@@ -357,7 +364,7 @@ def parts_of(raw: Raw, config: Data, rows: Sequence[range | RowSet], missing: bo
 
 
 def _check_each(weights: DataPart, parts: DataParts) -> None:
-    """Raises UsageError unless weights (N, L) have one for each target, those of the other points as well."""
+    """Raises UsageError unless weights (N, L), of training and validation points alike, have one for each target."""
     outputs = parts["Y"].width if "Y" in parts else 1
     text = f"{weights.name} has shape {tuple(weights.source.shape)}; one weight a point is needed, (N,)"
     if "Y" not in parts and weights.width == parts["X"].width:
@@ -369,9 +376,10 @@ def _check_each(weights: DataPart, parts: DataParts) -> None:
 
 
 def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = None) -> Array | None:
-    """The labels that occur in rows of a weight above 0, ascending; None of data without labels.  Collective: no.
+    """Returns the classes: the labels in rows of a weight above 0, ascending; None for data without labels.
 
-    Raises UsageError.  known: those that may occur, ascending, where these are the classes.
+    known: the labels that may occur, ascending; where they are known, they are the classes.
+    Raises UsageError.  Collective: no.
     """
     if not raw.labels:
         return None
@@ -381,7 +389,10 @@ def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = No
 
 
 def _counting(parts: DataParts, side: str) -> Array:
-    """Labels (n, 1) of the points whose weight is above 0, of all where that is none's.  Raises UsageError."""
+    """Returns the labels (n, 1) of the points with a weight above 0, or of all points where there are none.
+
+    side: "" for training points, "_val" for validation points.  Raises UsageError.
+    """
     labels, weights = parts[f"Y{side}"].labels(), parts.get(f"weights{side}")
     some = labels if weights is None else labels[weights.read(Tile(0, len(weights)))[:, 0] > 0.0]
     return some if len(some) else labels

@@ -1,11 +1,11 @@
-"""One reader takes the rows of a data set that a rank holds: it checks, scales and sums them.
+"""Reads the rows of a data set that a rank holds: it checks them, scales them, and computes checksums.
 
-Rows are read tile by tile, whether they are in memory or in a file.  Scaling comes from sums, least and largest values
-of each block of points, which ranks exchange: nothing of a point ever leaves its rank, and the same bits come out on
-any number of ranks, and of one process that has all rows.
+Rows are read tile by tile, whether they are in memory or in a file.  For the scaling, ranks exchange sums, least and
+largest values of the blocks of points, and up to 2,000 evenly spaced rows for medians and quartiles.  No other row
+leaves its rank, and the bits are the same on any number of ranks.
 
-A data set is known again by the SHA-256 of its raw points: not scaled, as float64, in blocks that depend on N alone.
-So one data set has one sum in whatever type, file and place, held by one rank or by many.
+A data set is recognised by the SHA-256 of its points: as float64, not scaled, in blocks that depend on N alone.  So the
+checksum does not depend on the type and place of the file, nor on the number of ranks.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Check = Callable[[Array], None]
 
 
 def block_sum(pieces: Iterable[Array]) -> Array:
-    """SHA-256 of rows that come in pieces, (32,) bytes; -0 counts as 0."""
+    """Computes the SHA-256 of rows that come in pieces: (32,) uint8; -0 counts as 0."""
     digest = hashlib.sha256()
     for rows in pieces:
         digest.update(np.add(rows, 0.0, dtype=np.float64).reshape(len(rows), -1).data)
@@ -42,22 +42,22 @@ def block_sum(pieces: Iterable[Array]) -> Array:
 
 
 def weights_in(parts: DataParts) -> int:
-    """The number of weights of a training point: 0 where none has any, 1, or one for each output.  Collective: no."""
+    """Returns how many weights a training point has: 0, 1, or one for each output.  Collective: no."""
     training, validation = (parts[name].width if name in parts else 0 for name in WEIGHTS)
     return training or (validation if validation > 1 else 0)
 
 
 class Reader:
-    """Reads the rows of a data set that this rank holds: checks, scales and sums them tile by tile.
+    """Reads the rows of a data set that this rank holds, tile by tile: it checks, scales and sums them.
 
     parts: the rows of each array.
     points: the partitions of the training and of the validation points.
-    rules: the config's rules for the data.
+    rules: those of the config for its data.
     source: the name of the data, for messages.
-    by_rows: each rank has its own rows alone, which stay in their file if the config wants that, or in its type if that
-        is smaller.
-    weights: of this rank's training rows, (n,) float64; None before they are read, and where those of all ranks are 1.
-    sums: by name of an array, SHA-256 of each block of its raw rows, (blocks, 32), of all ranks.
+    by_rows: whether each rank holds only its own rows.  They stay in their file if the config demands it, and in the
+        type of the file if that is smaller.
+    weights (n,): those of this rank's training rows, float64; None before they are read, and where all ranks' are 1.
+    sums: for each array, by name, the SHA-256 of each block of its raw rows on all ranks, (blocks, 32) uint8.
     """
 
     def __init__(
@@ -70,8 +70,9 @@ class Reader:
         self.sums: dict[str, Array] = {}
 
     def dataset(self, raw: Raw, classes: Array | None) -> Dataset:
-        """This rank's rows of a data set, checked and scaled.  classes: of labels.
+        """Reads this rank's rows of the data set, and checks and scales them.
 
+        raw: the arrays, and how they are to be scaled; classes (C,): the labels of a classifier, ascending.
         Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
         """
         parts, rules, (self.weights, w_val) = self.parts, self.rules, self._weights()
@@ -103,9 +104,8 @@ class Reader:
     def _weights(self) -> list[Array | None]:
         """Reads the weights (n,) of this rank's training and validation rows; None where those of all ranks are 1.
 
-        Weights (n, L) of outputs become the mean over a point's outputs, and each output's share of that, which is
-        kept.
-        Collective: yes.
+        Of weights (n, L) of outputs, the mean over a point's outputs is the weight of the point; the weights divided by
+        it are kept for `_with_shares`.  Collective: yes.
         """
         weights = list[Array | None]()
         for name, what in zip(WEIGHTS, ("training", "validation"), strict=True):
@@ -123,30 +123,30 @@ class Reader:
         return weights
 
     def _with_shares(self, Y: Array, name: str) -> Array:
-        """Gives the targets [Y, V] of `WeightedOutputs`: V (n, L) weighs each output of a point, a missing one with 0.
+        """Returns the targets [Y, V] of `WeightedOutputs`, (n, 2 L), where V weighs each output; missing ones by 0.
 
-        name: of the weights, "weights" or "weights_val".
+        name: that of the weights, "weights" or "weights_val".
         """
         V = self._shares.get(name, np.ones_like(Y))
         return np.hstack([Y, np.where(np.isnan(Y), 0.0, V).astype(Y.dtype)])
 
     def _weights_at(self, tile: Tile) -> Array | None:
-        """The weights (n,) of a tile of the training rows, counted over all of these; None where there are none."""
+        """Returns the weights (n,) of a tile of the training rows of all ranks; None where points have no weights."""
         if self.weights is None:
             return None
         return self.weights[tile.after(self.points[0].own(self.team.rank).start).rows]
 
     def _side(self, name: str, rule: ScalingRule, rules: TargetRules, varied: bool) -> tuple[Array, Array, Scaling]:
-        """Reads and scales the training and the validation rows of X or of Y; the training rows decide the scaling.
+        """Reads and scales the training and the validation rows of X or Y; the training rows determine the scaling.
 
-        name: "X" or "Y".
-        rules: what these rows have to be.
-        varied: raise UsageError where all columns are constant.
-        Gives the training rows, the validation rows and the scaling.  Collective: yes.
+        name: "X" or "Y"; rule: how they are scaled.
+        rules: those that the scaled rows must satisfy.
+        varied: whether UsageError is raised where all columns are constant.
+        Returns the training rows, the validation rows and the scaling.  Collective: yes.
         """
         part, held, source = self.parts[name], self.parts[f"{name}_val"], self.source
         columns = self.statistics(part, rule)
-        seen = columns.seen + rules.stream  # other pieces have what one lacks
+        seen = columns.seen + rules.stream  # a column may be missing in one piece of a stream
         facts = columns.low, columns.high, seen, part.source.dtype
         self.team.from_root(lambda: check_columns(*facts, part.name, source, varied))
         scaling = columns.scaling(rule)
@@ -158,7 +158,7 @@ class Reader:
         return train, validation, scaling
 
     def _sparse_side(self, rule: ScalingRule) -> tuple[Any, Any, Scaling]:
-        """Gives what `_side` does, of inputs that stay sparse, which this process has.  Raises UsageError."""
+        """Does for sparse inputs, all of them in this process, what `_side` does for others.  Raises UsageError."""
         both = [self.parts[f"X{side}"].sparse() for side in SIDES]
         low, high, mean, squares = both[0].moments(self.weights)
         check_size(float(np.maximum(-low, high).max()), both[0].dtype, self.parts["X"].name)
@@ -171,9 +171,10 @@ class Reader:
         return train, validation, scaling
 
     def statistics(self, part: DataPart, rule: ScalingRule) -> ColumnStatistics:
-        """Computes the statistics of the training rows of a part in one pass; each mean of a function takes one more.
+        """Computes the statistics of the training rows of a part, by which they are scaled.
 
-        Collective: yes, and so is the mean.
+        Cost: one pass over the rows, and another for each call of the function `mean` that is part of the result.
+        Collective: yes, and so is that function.
         """
         among, width = self.points[0], part.width
         rows, d = spread_rows(among.n), rule.features or width
@@ -196,7 +197,7 @@ class Reader:
         mass = np.where(weight > 0.0, weight, 1.0)
 
         def mean(function: Callable[[Array], Array] | None) -> Array:
-            """The mean of sequences is taken over the points, then over the steps."""
+            """Computes a mean over the points and, for sequences, then over the steps."""
             sums = total if function is None else self._total(part, function, d)
             return (sums / mass).reshape(-1, d).mean(axis=0)
 
@@ -204,10 +205,10 @@ class Reader:
         return ColumnStatistics(low, high, seen, steps[spread_rows(len(steps))], mean, mass, other == 0.0)
 
     def _total(self, part: DataPart, function: Callable[[Array], Array], d: int) -> Array:
-        """Sums a function of numbers over the training rows, each times its weight; missing numbers are left out.
+        """Sums a function of the numbers over the training rows, each times its weight: (width,), by column.
 
-        function: of rows of d numbers, (n, d) -> (n, d); a row of the part is one of these, or a sequence of several.
-        Gives a sum for each column of the part, (width,).  Collective: yes.
+        function: (n, d) -> (n, d), where a row of the part is one of the n rows, or a sequence of several.
+        Missing numbers are left out.  Collective: yes.
         """
 
         def look(tile: Tile) -> Array:
@@ -217,10 +218,12 @@ class Reader:
         return self._table(part.width, look, (np.add,))[0]
 
     def _table(self, width: int, look: Callable[[Tile], Array], joins: Sequence[np.ufunc]) -> list[Array]:
-        """Reduces all training rows to one row of numbers (width,) for each of `joins`.  Collective: yes.
+        """Reduces all training rows, over all ranks, to one row of numbers (width,) for each of `joins`.
 
-        look: look(tile) gives the rows of a tile, (len(joins), width).
-        joins: joins[r], as np.add, joins the r-th rows of all tiles up one tree, whichever ranks have which tiles.
+        look: look(tile) reduces the rows of one tile, to (len(joins), width).
+        joins: joins[r], such as np.add, then joins the r-th rows of all tiles, in a fixed order that does not depend on
+            which rank has which tile.
+        Collective: yes.
         """
         among = self.points[0]
         trees = [among.tile_sums(self.team, join) for join in joins]
@@ -241,14 +244,14 @@ class Reader:
     def _filled(
         self, name: str, made: Make, check: Check = lambda rows: None, width: int = 0, dtype: np.dtype | None = None
     ) -> Any:
-        """Reads this rank's rows of an array, (n, width), and gives made(rows), in the precision of the run.
+        """Reads this rank's rows of an array, and converts them by made(rows), to (n, width) in the run's precision.
 
         made: converts rows of numbers.
-        check: raises UsageError where converted rows do not suit.
-        width: of converted rows; 0: that of the array.
-        dtype: another one than the run's.
-        Where each rank reads its own rows, and the file's type is smaller or they are to stay in the file, they are
-        kept as they are there, and converted whenever they are read.  Collective: yes.
+        check: raises UsageError where converted rows are not admissible.
+        width: that of converted rows; 0 for that of the array.
+        dtype: the type of converted rows; None for the run's precision.
+        Where each rank reads its own rows, and they stay in the file or in its smaller type (`_kept`), they are
+        converted each time they are used.  Collective: yes.
         """
         part, among = self.parts[name], self.points[name.endswith("_val")]
         width = width or part.width
@@ -275,13 +278,13 @@ class Reader:
         self.team.all_or_raise(fill)
         self.team.gather_rows(sums, among.block_counts)
         self.sums[name] = sums
-        facts = part.facts  # what holds these holds no file
+        facts = part.facts  # so that the Converted keeps no reference to the file
         return out if kept is None else Converted(out, lambda raw: made(numbers_of(raw, facts)), width, dtype)
 
     def _kept(self, part: DataPart, own: Tile, width: int) -> Any:
-        """An array to be filled with rows of this rank as they lie in the file, or the file itself, where they stay so.
+        """Returns where this rank's rows are kept in the type of the file: the file itself, or an array to be filled.
 
-        None where they are kept as `width` numbers of the run.
+        It returns None where rows are kept converted, as `width` numbers in the precision of the run.
         """
         if self.by_rows and self.rules.in_file and not isinstance(part.source, np.ndarray):
             return part.in_file(own)
@@ -290,7 +293,7 @@ class Reader:
 
 
 def _sums(A: Array, weights: Array | None, missing: bool) -> Array:
-    """The sum of each column over the rows, as they weigh, and where some are missing of the numbers that are there."""
+    """Sums each column of A over the rows, times their weights; with `missing`, NaN is left out."""
     if weights is not None:
         found: Array = weights @ (np.nan_to_num(A) if missing else A)
         return found

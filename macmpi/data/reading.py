@@ -1,8 +1,7 @@
-"""Files of arrays: HDF5 (so netCDF), npz, npy and Zarr, whole, or as headers whose numbers are still in the file.
+"""Reads files of arrays, HDF5 (and so netCDF), npz, npy and Zarr, or opens them without reading the numbers.
 
-Rows that stay in a file are read as those of datasets of HDF5: A[a:b] gives some in the type that the file has, A[()]
-all of them.
-What a config reads from such files besides points is here, too: connections of sparse layers.
+Rows that stay in a file are read like those of an HDF5 dataset: A[a:b] gives some of them, in the type of the file, and
+A[()] all of them.  The connections of sparse layers, which a config may name a file for, are read here too.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from macmpi.nets.layers.masked import as_text
 from macmpi.typing import Array
 
 SUFFIXES = (".h5", ".hdf5", ".nc", ".npz", ".zarr")
-"""Names of files of several arrays end so; the last is a folder's."""
+"""The endings of the names of files that hold several arrays; a .zarr is a folder."""
 
 
 def check_there(path: Path, key: str) -> None:
-    """Raises UsageError, naming the config's key, unless there is such a file; names that no file can have are none."""
+    """Raises UsageError, with a key of the config, unless there is such a file; for .zarr, such a folder."""
     folder = path.suffix == ".zarr"
     if not (os.path.isdir(path) if folder else os.path.isfile(path)):
         why = f"is no {'folder' if folder else 'file'}" if os.path.exists(path) else "does not exist"
@@ -39,13 +38,13 @@ def check_there(path: Path, key: str) -> None:
 
 
 def names_in(path: Path) -> list[str]:
-    """The names of what a file of arrays holds, one that `read_file` can read, without signs that cannot be printed."""
+    """Lists the names of the arrays in a file that `read_file` can read, with escapes for unprintable characters."""
     with _opened(path) as file:
         return [ascii(name)[1:-1] for name in file]
 
 
 def _opened(path: Path) -> Any:
-    """A file of arrays, to be read in a `with`: it maps their names to them.  Raises what its library does."""
+    """Opens a file of arrays for a `with`, as a mapping from names to arrays.  Raises the errors of its library."""
     if path.suffix == ".npz" and not is_zipfile(path):
         raise ValueError("it is no .npz file; a single array is an .npy file")
     if path.suffix == ".zarr":
@@ -54,29 +53,30 @@ def _opened(path: Path) -> Any:
 
 
 def contents(path: Path) -> str:
-    """Says in words what a file of arrays holds, one that `read_file` can read."""
+    """Writes, for a message, which arrays a file holds that `read_file` can read."""
     return f"it holds {listed(names_in(path)) or 'nothing'}"
 
 
 OBJECTS = {".*Object arrays.*": "it holds Python objects: save numbers, and text as A.astype(str)"}
 OBJECTS |= {".*pickle.*": "it is not a file of plain arrays"}
-"""Patterns of what NumPy says of what it would have to unpickle, and what is said in their place."""
+"""Patterns of NumPy's messages about arrays that it would have to unpickle, and our messages in their place."""
 
 OTHERS = {
     ".nc": {".*signature not found.*": "it is no HDF5 file, as netCDF is from version 4: nccopy -k nc4 OLD NEW"},
     ".zarr": {".*array already exists.*": "it is one array: a group that holds an array X is needed"},
 }
-"""Messages about files of these suffixes, by patterns of what their libraries say."""
+"""For files with these endings, patterns of the messages of their libraries, and our messages in their place."""
 
 PACKAGES = {"PIL": "pillow", "sklearn": "scikit-learn", "zarr": "'zarr>=3'"}
-"""Libraries that pip installs by another name than they are imported by."""
+"""The names by which pip installs libraries, where they differ from the names by which they are imported."""
 
 
 @contextmanager
 def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
-    """Names what is read or written where it cannot be, whatever a library raises, or where the library is missing.
+    """Turns any error inside the `with` into a UsageError that names what could not be read or written.
 
-    instead: what is said in the place of texts of these patterns.  Raises UsageError.
+    what: its name, for the message; a library that is missing is named with it.
+    instead: patterns of messages of libraries, and our messages in their place.
     """
     try:
         yield
@@ -89,7 +89,7 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
     except MemoryError:
         raise UsageError(f"{what} cannot be read: it says that it holds more than fits into memory") from None
     except Exception as error:  # noqa: BLE001 - there is no list of what these libraries raise
-        of_system = error.strerror if isinstance(error, OSError) else ""  # without its number
+        of_system = error.strerror if isinstance(error, OSError) else ""  # the message without the error number
         said = first_line(OSError(of_system) if of_system else error)
         for pattern, words in instead.items():
             said = re.sub(pattern, words, said)
@@ -97,9 +97,9 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
 
 
 def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[str, Any]:
-    """The arrays of a file of arrays that are there.  Nothing is ever unpickled.  Raises UsageError.
+    """Reads those of the named arrays that a file holds.  Nothing is ever unpickled.  Raises UsageError.
 
-    unread: those of an HDF5 file are datasets of h5py, of Zarr `InFile`, of which no number has been read.
+    unread: whether arrays of HDF5 and Zarr are only opened, as datasets of h5py and as `InFile`.
     """
     with told(str(path), OTHERS.get(path.suffix, OBJECTS)), ExitStack() as stack:
         file, plain = stack.enter_context(_opened(path)), path.suffix in (".npz", ".zarr")
@@ -107,7 +107,7 @@ def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[
         if path.suffix == ".npz" and not all(isinstance(array, np.ndarray) for array in held.values()):
             raise ValueError("a member of it is no .npy file")
         for dataset in held.values():
-            facts_of(dataset)  # refused before any numbers are read
+            facts_of(dataset)  # refuses wrong ones before any numbers are read
         if not unread:
             return {name: whole(dataset) for name, dataset in held.items()}
         stack.pop_all()
@@ -115,15 +115,15 @@ def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[
 
 
 def whole(dataset: Any) -> Array:
-    """All numbers of a dataset of a file, as `declared`."""
+    """Reads all numbers of a dataset, and converts them by what the file declares of them (`declared`)."""
     return declared(np.asarray(dataset[()]), facts_of(dataset))
 
 
 def facts_of(dataset: Any) -> dict[str, Any]:
-    """Reads what a dataset of HDF5 or Zarr declares of its numbers, as netCDF does: fill values, a scale, an offset.
+    """Reads what a dataset of HDF5 or Zarr declares of its numbers, as in netCDF: fill values, a scale, an offset.
 
-    An array declares nothing, nor does a fill value of 0, which is the library's own.  Raises UsageError where a fact
-    is no number.
+    A fill value of 0 that the file does not name as an attribute is ignored, because it is the default of the library.
+    Arrays in memory declare nothing.  Raises UsageError where a declared value is no number.
     """
     facts: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
     if not hasattr(dataset, "attrs") or dataset.dtype.kind not in "iuf":
@@ -142,7 +142,7 @@ def facts_of(dataset: Any) -> dict[str, Any]:
         if fact == "fill":
             with np.errstate(invalid="ignore", over="ignore"):
                 held = numbers.astype(dataset.dtype)
-            facts["fill"] += held[(held == numbers) | (held.dtype.kind == "f")].tolist()  # whole numbers do not round
+            facts["fill"] += held[(held == numbers) | (held.dtype.kind == "f")].tolist()  # an int holds no fraction
         elif len(numbers) != 1 or not np.isfinite(numbers[0]) or (key == "scale_factor" and not numbers[0]):
             raise UsageError(f"dataset {dataset.name}: its attribute {key} is {numbers.tolist()}; one number is needed")
         else:
@@ -153,7 +153,7 @@ def facts_of(dataset: Any) -> dict[str, Any]:
 
 
 def declared(array: Array, facts: dict[str, Any]) -> Array:
-    """The numbers that an array with these facts stands for: NaN where it holds a fill value, scaled and moved."""
+    """array * scale + offset, and NaN in place of fill values, by the facts of `facts_of`."""
     missing = np.isin(array, facts["fill"]) if facts["fill"] else np.zeros(0, bool)
     if not missing.any() and (facts["scale"], facts["add"]) == (1.0, 0.0):
         return array
@@ -164,7 +164,7 @@ def declared(array: Array, facts: dict[str, Any]) -> Array:
 
 
 def read_array(path: Path) -> Array:
-    """The array of an .npy file.  Nothing is ever unpickled.  Raises UsageError."""
+    """Reads the array of an .npy file.  Nothing is ever unpickled.  Raises UsageError."""
     with told(str(path), {".*(allow_pickle|Object arrays).*": "it holds Python objects, or is no .npy file"}):
         found = np.load(path, allow_pickle=False)
         if not isinstance(found, np.ndarray):
@@ -175,14 +175,15 @@ def read_array(path: Path) -> Array:
 # --- rows that stay in a file -----------------------------------------------------------------------------------------
 
 RUN = 2**14
-"""Rows that are read at a time where a few columns of all are wanted."""
+"""The number of rows that are read at a time where all rows of an array are read."""
 
 
 @dataclass(frozen=True)
 class InFile:
-    """Rows of a file, of some shape (N, ...) and type.
+    """An array (N, ...) that stays in its file, and whose rows are read when they are used.
 
-    read(start, stop): some of them; attrs, name, fillvalue: what their file declares of them, as `facts_of` reads it.
+    read(start, stop): reads some of its rows.
+    attrs, name, fillvalue: what the file declares of the numbers, as `facts_of` reads it.
     """
 
     shape: tuple[int, ...]
@@ -196,7 +197,7 @@ class InFile:
         return self.shape[0]
 
     def __getitem__(self, places: Any) -> Any:
-        """Gives rows, [a:b] or all, [()]; of an array (N, D) some columns, [:, columns], that stay in the file."""
+        """Reads rows, [a:b] or all, [()].  Of an array (N, D), [:, columns] is another array that stays in the file."""
         match places:
             case slice():
                 start, stop, step = places.indices(len(self))
@@ -213,11 +214,11 @@ NPY = {
     ".*Python objects.*": "it holds Python objects: save numbers, and text as A.astype(str)",
     "mmap length.*": "it is shorter than its header says",
 }
-"""Patterns of what NumPy says of a file whose rows cannot be read, and what is said in their place."""
+"""Patterns of NumPy's messages about .npy files that it cannot open, and our messages in their place."""
 
 
 def npy_rows(path: Path) -> InFile:
-    """The array of an .npy file, unread; the file stays open.  Nothing is ever unpickled.  Raises UsageError."""
+    """Opens the array of an .npy file without reading it.  Nothing is ever unpickled.  Raises UsageError."""
     with told(str(path), NPY):
         held = np.lib.format.open_memmap(path, mode="r")
         if held.ndim > 1 and not held.flags.c_contiguous:
@@ -236,7 +237,10 @@ def npy_rows(path: Path) -> InFile:
 
 
 def _zarr(path: Path) -> dict[str, InFile]:
-    """The arrays of a folder of Zarr v3, or v2, by their names, unread.  xarray writes a fill value as its bytes."""
+    """Opens the arrays of a folder of Zarr, version 2 or 3, by their names.
+
+    xarray writes the fill value of floating-point numbers as its bytes, in base64; that is read too.
+    """
     import zarr
 
     def rows(A: Any) -> InFile:
@@ -248,13 +252,14 @@ def _zarr(path: Path) -> dict[str, InFile]:
     return {name: rows(A) for name, A in zarr.open_group(path, mode="r").arrays()}
 
 
-# --- besides points ---------------------------------------------------------------------------------------------------
+# --- connections ------------------------------------------------------------------------------------------------------
 
 
 def with_connections(config: Config) -> Config:
-    """The config with the masks of its files in the place of their names.  Raises UsageError.  Collective: no (rank 0).
+    """Replaces each file that `connections` of a sparse layer names by its mask.  Raises UsageError.
 
-    They are read once: a checkpoint and a model's card hold them, so that a file that has changed is another config.
+    So checkpoints and model cards hold the mask itself, and a file that has changed since is another config.
+    Collective: no (rank 0).
     """
     hidden = config.model.hidden
     if hidden == "auto":
@@ -287,7 +292,7 @@ def _read(layer: Sparse, key: str) -> Sparse:
 
 
 def _numbers(path: Path) -> Array:
-    """The array of an .npy file, or the numbers of a text, with commas between them."""
+    """Reads the numbers of an .npy file, or of a text file with commas between them.  Raises UsageError."""
     if path.suffix == ".npy":
         found = read_array(path)
     else:

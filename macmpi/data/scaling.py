@@ -1,8 +1,8 @@
-"""Inputs and targets are scaled by what the training points hold; columns with long tails are compressed first.
+"""Scales inputs and targets by statistics of the training points; columns with long tails are compressed first.
 
-A column has long tails where a number lies further than FAR robust deviations from the median.  Squares of such numbers
-would decide alone over Grams, gradients and the length of a step.  What still lies further than FAR once it is
-compressed, as of tails that grow exponentially, is compressed twice: no number of float64 lies beyond 7.5 then.
+A column has long tails where a number is further than FAR robust deviations from the median.  The squares of such
+numbers would dominate Grams, gradients and step lengths.  A column that has numbers beyond FAR even after the
+compression, because its tails grow exponentially, is compressed twice; then no float64 is beyond 7.5.
 """
 
 from __future__ import annotations
@@ -16,37 +16,38 @@ import numpy as np
 from macmpi.typing import Array
 
 FAR = 20.0
-"""Robust deviations from the median to the furthest number of a column without long tails: of a normal column 5."""
+"""The furthest number of a column without long tails, in robust deviations from the median; 5 in a normal column."""
 
 FARTHEST = 5.0
-"""Scaled deviations from the mean of the furthest number of an input: of a normal column about 4."""
+"""The furthest number of a scaled input, in deviations from the mean; about 4 in a normal column."""
 
 BEYOND = 2.0
-"""Later inputs count as at most this many times FARTHEST: of a slip in one number, as 318 for 3.18, a net would make a
-prediction beyond all targets."""
+"""Later inputs are cut off at this multiple of FARTHEST.  Otherwise a slip in one number, such as 318 for 3.18, would
+give a prediction beyond all targets."""
 
 QUARTILES = 1.349
-"""From the first to the third quartile of a normal column, in its standard deviations."""
+"""The distance of the first and the third quartile of a normal column, in its standard deviations."""
 
 SAMPLE = 2000
-"""Rows, evenly spaced, that medians and quartiles are taken from."""
+"""The largest number of rows, evenly spaced, from which medians and quartiles are computed."""
 
 ROUNDING = 1e-12
-"""A column that deviates from its mean by less than this share of its largest number is constant."""
+"""A column counts as constant where its deviation is at most this share of its largest number."""
 
 
 SLIGHTLY = 0.1
-"""The share of a column's scale by which the scaling of another piece of a stream may differ and still be near."""
+"""Two scalings are near where they differ by at most this share of each column's scale."""
 
 NARROW = 1e-200
-"""A column of a smaller robust deviation is not compressed: numbers divided by it might be too large for float64."""
+"""A column with a smaller robust deviation is not compressed, because numbers divided by it might overflow."""
 
 
 @dataclass(frozen=True)
 class Tails:
-    """g(x) = h(x) = asinh((x - centre) / width) in the columns whose width is above 0, g(x) = x in the others.
+    """g(x) = h(x) = asinh((x - centre) / width) in the columns with long tails, g(x) = x in the others.
 
-    again: 1 in the columns where g(x) = asinh(h(x)), 0 in the others; None where there is no such column.  All (D,).
+    centre, width (D,): width is 0 in the columns without long tails.
+    again (D,): 1 in the columns that are compressed twice, g(x) = asinh(h(x)), 0 in the others; None if there are none.
     """
 
     centre: Array
@@ -55,12 +56,12 @@ class Tails:
 
     @property
     def long(self) -> Array:
-        """Tells which columns have long tails, (D,)."""
+        """The columns with long tails: (D,) bool."""
         return self.width > 0.0
 
     @property
     def twice(self) -> Array | None:
-        """Tells which columns are compressed twice, (D,), if any is."""
+        """The columns that are compressed twice: (D,) bool; None where there are none."""
         return None if self.again is None else self.again > 0.0
 
     def apply(self, X: Array) -> Array:
@@ -69,7 +70,7 @@ class Tails:
         return once if self.twice is None else np.where(self.twice, np.arcsinh(once), once)
 
     def undo(self, X: Array) -> Array:
-        """The inverse of `apply`; infinite where the number is too large for float64."""
+        """Computes the inverse of `apply`; it is infinite where the number is too large for float64."""
         with np.errstate(over="ignore"):
             once = X if self.twice is None else np.where(self.twice, np.sinh(np.where(self.twice, X, 0.0)), X)
             return np.where(self.long, np.sinh(np.where(self.long, once, 0.0)) * self.width + self.centre, once)
@@ -77,10 +78,11 @@ class Tails:
 
 @dataclass(frozen=True)
 class Seen:
-    """A running scaling remembers this of each column of a stream, after long tails are compressed; all are (D,).
+    """The statistics of each column of a stream so far, by which the scaling of further pieces is adapted.
 
-    count: rows of all pieces so far, each as it weighs.
-    deviation: the standard deviation of the numbers of these rows.
+    They are those of the numbers after long tails are compressed; all are (D,).
+    count: the number of rows, each times its weight.
+    deviation: the standard deviation of the numbers.
     low, high: the least and the largest number.
     """
 
@@ -95,9 +97,12 @@ TAILS, SEEN = tuple(Tails.__dataclass_fields__), tuple(Seen.__dataclass_fields__
 
 @dataclass(frozen=True)
 class Scaling:
-    """x -> (g(x) - shift) / scale, by column, for the `g` of tails (None: the identity).  shift, scale: (D,).
+    """x -> (g(x) - shift) / scale, by column, where g compresses long tails.
 
-    limit: what is farther from 0 counts as this far.  seen: of a running scaling, which goes on from there.
+    shift, scale: (D,).
+    tails: g; None for the identity.
+    limit: scaled numbers are cut off at +-limit.
+    seen: the statistics of a stream so far, for the scaling of its next piece; None for other data.
     """
 
     shift: Array
@@ -117,7 +122,7 @@ class Scaling:
 
     @property
     def arrays(self) -> dict[str, Array]:
-        """The arrays by name, (D,), those of long tails, the limit and what it has seen where there are any."""
+        """All arrays of the scaling, (D,) each, by name, as a file holds them; `of` makes the scaling of them again."""
         held = {"shift": self.shift, "scale": self.scale}
         for part in (self.tails, self.seen):
             held |= {name: array for name, array in vars(part).items() if array is not None} if part else {}
@@ -125,39 +130,39 @@ class Scaling:
 
     @classmethod
     def of(cls, arrays: dict[str, Array]) -> Scaling:
-        """The scaling of `arrays`."""
+        """Makes a scaling again from its `arrays`."""
         tails = {name: arrays[name] for name in TAILS if name in arrays}
         seen = Seen(*(arrays[name] for name in SEEN)) if SEEN[0] in arrays else None
         limit = float(arrays["limit"].min()) if "limit" in arrays else np.inf
         return cls(arrays["shift"], arrays["scale"], Tails(**tails) if tails else None, limit, seen)
 
     def within(self, A: Array) -> Array:
-        """g(x) no farther from the mean than the limit, but of columns that have been constant so far."""
+        """Cuts off compressed numbers A at the limit of this scaling, except in columns that were constant so far."""
         assert self.seen is not None
         bound = np.where(self.seen.deviation > 0.0, self.limit * self.scale, np.inf)
         return np.clip(A, self.shift - bound, self.shift + bound)
 
     def repeated(self, times: int) -> Scaling:
-        """The scaling of rows that hold these columns a number of times, one after the other."""
+        """Returns the scaling of rows in which these columns stand `times` times, one group after the other."""
         return Scaling.of({name: np.tile(array, times) for name, array in self.arrays.items()})
 
     def of_first(self, columns: int) -> Scaling:
-        """The scaling of the first few columns.  columns: their number."""
+        """Returns the scaling of the first columns alone.  columns: their number."""
         return Scaling.of({name: array[:columns] for name, array in self.arrays.items()})
 
     def is_near(self, other: Scaling) -> bool:
-        """Tells whether no column's scale, and no shift in this scale, is another one by more than SLIGHTLY."""
+        """Tells whether scale and shift of every column differ by at most the share SLIGHTLY of its scale."""
         scales, shifts = self.scale / other.scale - 1.0, (self.shift - other.shift) / other.scale
         return bool(np.abs([scales, shifts]).max() <= SLIGHTLY)
 
     def compresses_as(self, other: Scaling) -> bool:
-        """Tells whether both compress long tails in one way, or neither does."""
+        """Tells whether both scalings compress the same columns in the same way."""
         ours, theirs = ([s.arrays[name].tolist() for name in TAILS if name in s.arrays] for s in (self, other))
         return ours == theirs
 
 
 def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
-    """SHA-256 of the scaling of inputs and of targets."""
+    """Computes the SHA-256 of the scalings of inputs and of targets, as text."""
     digest = hashlib.sha256()
     for scaling in scalings:
         for name, array in scaling.arrays.items():
@@ -166,7 +171,7 @@ def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
 
 
 def unscaled(columns: int) -> Scaling:
-    """The identity of that many columns."""
+    """Returns the scaling that changes nothing.  columns: their number."""
     return Scaling(np.zeros(columns), np.ones(columns))
 
 
@@ -174,14 +179,16 @@ def unscaled(columns: int) -> Scaling:
 class ScalingRule:
     """The rule by which the inputs or the targets of a data set are scaled.
 
-    kind: "none"; "range": one shift and scale for all columns, to [0, 1]; "standard": mean 0, deviation 1 by column;
-    "robust": that, once columns with long tails are compressed; "auto": "range" of images, else "robust".
-    images: the rows are images; targets: of a regression, whose errors are measured in their own unit, so that nothing
-    is compressed.  flags: columns that are nothing but 0 and 1 are moved to mean 0 and not rescaled, or a rare category
-    would weigh more than any number.  features: of sequences, the columns of a step; each of them is scaled alike in
-    all steps.  like: the scaling of the model that training starts from, whose long tails are compressed again.
-    running: the rows are a piece of a stream, and those of the pieces before, `like.seen`, count with them; where that
-    is None `like` stays.
+    kind: "none"; "range", one shift and scale for all columns, to [0, 1]; "standard", mean 0 and deviation 1 of each
+        column; "robust", the same once columns with long tails are compressed; "auto", "range" for images and otherwise
+        "robust".
+    images: whether the rows are images.
+    targets: whether they are targets of a regression; these are not compressed, because errors are in their own unit.
+    flags: whether columns of 0 and 1 alone are only moved to mean 0; rescaled, a rare category would outweigh numbers.
+    features: for sequences, the number of columns of a step, each of which is scaled alike in all steps; otherwise 0.
+    like: the scaling of the model from which training starts; its compression of long tails is used again.
+    running: whether the rows are a piece of a stream.  Then the scaling follows from their statistics together with
+        those of earlier pieces, `like.seen`; where that is None, `like` stays as it is.
     """
 
     kind: str
@@ -193,7 +200,10 @@ class ScalingRule:
     running: bool = False
 
     def tails(self, sample: Array, low: Array, high: Array, flags: Array) -> Tails | None:
-        """The long tails, as `tails_of` finds them or as the model has them that training starts from."""
+        """Returns the long tails: those of the model from which training starts, or else those that `tails_of` finds.
+
+        sample, low, high, flags: as in `tails_of`.
+        """
         if self.settled != "robust":
             return None
         like = self.like and self.like.of_first(self.features or len(self.like.shift))
@@ -201,13 +211,13 @@ class ScalingRule:
 
     @property
     def ranged(self) -> bool | None:
-        """Tells whether the pieces before were scaled by "range", which asks for no deviation; None: nobody knows."""
+        """True where earlier pieces of a stream were scaled by "range", which keeps no deviation; None if unknown."""
         seen = self.like.seen if self.running and self.like else None
         return None if seen is None or not (seen.high > seen.low).any() else not seen.deviation.any()
 
     @property
     def settled(self) -> str:
-        """The kind that "auto" stands for, and of targets "standard" for "robust"."""
+        """The kind without "auto"; for targets, "standard" in place of "robust"."""
         ranged = self.images if self.ranged is None else self.ranged
         kind = ("range" if ranged else "robust") if self.kind == "auto" else self.kind
         return "standard" if kind == "robust" and self.targets else kind
@@ -216,23 +226,25 @@ class ScalingRule:
 AS_IS = ScalingRule("none")
 
 BOUNDED = {"sigmoid": "none", "softmax": "none", "tanh": "none", "relu": "range"}
-"""The scaling of targets by "auto" under an activation of the output layer, which gives no others; of an autoencoder
-"range", as targets are inputs."""
+"""The scaling of targets for "auto" where the activation of the output layer is bounded.  The inputs of an autoencoder,
+which are its targets, are then scaled by "range"."""
 
 
 def spread_rows(n: int) -> Array:
-    """At most SAMPLE evenly spaced row numbers of n."""
+    """Returns at most SAMPLE evenly spaced numbers of n rows."""
     count = min(SAMPLE, n)
     return np.arange(count) * n // count
 
 
 def tails_of(sample: Array, low: Array, high: Array, flags: Array) -> Tails | None:
-    """The columns with long tails, compressed round their median by their robust deviation; None where no column is.
+    """Finds the columns with long tails, and how they are compressed; returns None where there are none.
 
-    That is the distance of the quartiles divided by that of a normal column, or where it is 0 the standard deviation.
-    Once compressed, a column has a median of 0 and, where its quartiles differ, a robust deviation of 0.8 to 1.
-    sample: rows (n, D); low, high: the least and the largest number of each column (D,), over all training
-    points.  flags: tells which columns have none, (D,).
+    They are compressed around their median by their robust deviation, which is the distance of the quartiles divided by
+    that of a normal column, or the standard deviation where the quartiles are equal.  A compressed column has median 0
+    and, where its quartiles differ, a robust deviation of 0.8 to 1.
+    sample (n, D): rows, from which medians and quartiles are computed.
+    low, high (D,): the least and the largest number of each column over all training points.
+    flags (D,), bool: columns that are not compressed.
     """
     first, centre, third = np.quantile(sample, [0.25, 0.5, 0.75], axis=0)
     width = (third - first) / QUARTILES
@@ -252,13 +264,13 @@ class ColumnStatistics:
     """The statistics of the training rows (N, D) by which their columns are scaled; numbers of targets may be missing.
 
     low, high (D,): the least and the largest number of each column.
-    seen (D,): how many numbers of each column are there.
-    sample (n, d): rows that are evenly spaced among all.
-    mean: gives the mean over all rows, each as it weighs, of a function of rows (n, d) -> (n, d): (d,).  None stands
-        for the rows themselves; a function costs a further pass over the data.
-    mass (D,): the sum of the weights of the rows in which a column's number is there, 1 where it is in none.
-    binary (D,): tells which columns are nothing but 0 and 1.
-    d is D, but of sequences, whose steps are each a row, the number of columns of a step.
+    seen (D,): the number of values of each column that are not missing.
+    sample (n, d): evenly spaced rows.
+    mean: a function that computes the weighted mean (d,) over all rows of a function (n, d) -> (n, d) of them; None
+        stands for the rows themselves.  Each function costs a further pass over the data.
+    mass (D,): the total weight of the rows in which a column's value is not missing, 1 where there are none.
+    binary (D,), bool: columns that hold only 0 and 1.
+    d is D; but for sequences, whose steps count as rows here, it is the number of columns of a step.
     """
 
     low: Array
@@ -270,11 +282,12 @@ class ColumnStatistics:
     binary: Array
 
     def scaling(self, rule: ScalingRule) -> Scaling:
-        """The scaling by a rule.  Ranges and quartiles are those of the rows, whatever these weigh.
+        """Computes the scaling by a rule.  Means are weighted, ranges and quartiles are not.
 
-        "standard" gives g(x) mean 0 and deviation 1, "robust" less where a number would lie farther than FARTHEST from
-        0: of a column that is the same in all rows but a few these few would else decide over a step.  A constant
-        column keeps its scale.  Of a piece of a stream numbers beyond the limit so far count as that far.
+        "standard" scales g(x) to mean 0 and deviation 1.  "robust" makes the deviation smaller where a number would be
+        farther than FARTHEST from 0, because the few rows of a column that differ from all others would dominate a
+        step.  Constant columns keep their scale.  In a further piece of a stream, numbers beyond the limit so far are
+        cut off there.
         """
         D, kind = len(self.low), rule.settled
         d = rule.features or D
@@ -320,9 +333,9 @@ class ColumnStatistics:
 
 
 def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squares: Array) -> Scaling:
-    """The scaling of sparse columns by a rule, of which none is compressed: most of their numbers are 0.
+    """Computes the scaling of sparse columns by a rule.  None is compressed, because most of their numbers are 0.
 
-    low, high, mean, squares: the least and the largest number, the mean and the mean square of each column, (D,).
+    low, high, mean, squares (D,): the least and the largest number, the mean and the mean square of each column.
     """
     variance, ones = np.maximum(squares - mean**2, 0.0), np.ones(len(mean))
 

@@ -1,6 +1,6 @@
-"""A column of a table as values, numbers, targets or weights, whichever library holds it: pandas, polars or pyarrow.
+"""Reads columns of tables of pandas, polars or pyarrow, as values, numbers, targets or weights.
 
-narwhals gives all of them one face; it is imported where a table is read, never for arrays.
+narwhals gives these libraries one interface; it is imported only where a table is read.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ from macmpi.data.texts import Unclear, kind_of_texts, missing_in, moment_of, num
 from macmpi.typing import Array
 
 EXACT = 2.0**53
-"""From here on float64 rounds whole numbers."""
+"""Beyond this float64 rounds whole numbers."""
 
 LARGEST = float(np.finfo(np.float64).max)
 
 USUAL = Data()
-"""Keys of [data] at their defaults."""
+"""The keys of [data] at their defaults."""
 
 DAY = 86_400_000_000
-"""Microseconds of a day."""
+"""The number of microseconds in a day."""
 
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 FACES = ("__dataframe__", "__arrow_c_stream__", "collect_schema")
-"""A class of tables has one of these, and columns."""
+"""A class whose objects are tables has one of these attributes, and `columns`."""
 
 
 def is_frame(X: Any) -> bool:
-    """Tells whether X is a table with named columns: of pandas, polars, pyarrow or one much like them."""
+    """Tells whether X is a table with named columns, of pandas, polars, pyarrow or a similar library."""
     return hasattr(type(X), "columns") and any(hasattr(type(X), face) for face in FACES)
 
 
 def is_series(Y: Any) -> bool:
-    """Tells whether Y is one column of a table of pandas or polars; an Index of pandas is none."""
+    """Tells whether Y is a single column of pandas or polars; an Index of pandas is not."""
     return all(hasattr(type(Y), name) for name in ("to_frame", "dtype", "head")) and not is_frame(Y)
 
 
 def series_of(frame: Any, name: str) -> Mapping[str, Any]:
-    """The columns of a table by their names, which are text from here on; such columns themselves as they are.
+    """Returns the columns of a table by their names as text.  A mapping of columns is returned as it is.
 
-    name: of the table, for messages, and of a single column.  Raises UsageError where it is no such table, or two
-    columns have one name.
+    name: that of the table, for messages; it becomes the name of the column where `frame` is a single column.
+    Raises UsageError where `frame` is no table, or two columns have the same name.
     """
     if isinstance(frame, Mapping):
         return frame
@@ -78,7 +78,7 @@ def series_of(frame: Any, name: str) -> Mapping[str, Any]:
 
 
 def _of_64_bits(series: Any, place: str) -> Any:
-    """A column whose whole numbers have a type that NumPy knows, too.  Raises UsageError where they are too large."""
+    """Casts a column of 128-bit whole numbers to 64 bits; others stay.  Raises UsageError where they are too large."""
     import narwhals as nw
 
     if not isinstance(series.dtype, nw.Int128 | nw.UInt128):
@@ -96,9 +96,9 @@ def is_categorical(series: Any) -> bool:
 
 
 def kind_of(series: Any, empty: Collection[str] = ()) -> str:
-    """ "number", "truth", "category" (text), "date" or "other"; "nothing" where every value is missing.
+    """Returns the kind of a column: "number", "truth", "category" (text), "date" or "other".
 
-    empty: texts that stand for a missing value.
+    A column of text or objects is "nothing" where every value is missing.  empty: texts that stand for a missing value.
     """
     import narwhals as nw
 
@@ -117,7 +117,7 @@ def kind_of(series: Any, empty: Collection[str] = ()) -> str:
 
 
 def values(series: Any, empty: Collection[str] = ()) -> list[Any]:
-    """The values of a column as Python has them, None where one is missing (null, NaN, NaT, a text among `empty`)."""
+    """Lists the values of a column as Python objects, None where one is missing (null, NaN, NaT, a text in `empty`)."""
     missing = series.is_null().to_numpy()
     return [
         None if gone or (isinstance(value, float) and value != value) or (empty and value in empty) else value
@@ -131,22 +131,22 @@ SCALARS: dict[str, tuple[type, ...]] = {
     "date": (datetime.date,),
     "category": (str,),
 }
-"""Kinds of single values and their types, in the order in which they are asked for: True is an int too."""
+"""The types of single values of each kind, in the order in which they are tried: True is an int too."""
 
 
 def _kind_of_values(found: list[Any]) -> str:
-    """Text among numbers or truth values makes text of all of them."""
+    """Returns the kind of a column by its values; text among numbers or truth values makes it a column of text."""
     types = {type(value) for value in found if value is not None}
     kinds = {next((kind for kind, own in SCALARS.items() if issubclass(of, own)), "other") for of in types}
     if len(kinds) <= 1:
         return kinds.pop() if kinds else "nothing"
-    if kinds == {"truth", "number"}:  # as NumPy takes them
+    if kinds == {"truth", "number"}:  # NumPy makes numbers of both
         return "number"
     return "category" if kinds <= {"truth", "number", "category"} else "other"
 
 
 def text_of(value: Any) -> str:
-    """A value as the name of a category: 1 and 1.0 are one, as are Python's and NumPy's, and a day and its midnight."""
+    """Writes a value as text, equal values alike: 1 and 1.0, Python's and NumPy's numbers, a day and its midnight."""
     if isinstance(value, str | bytes):
         return plain_text(value)
     value = value.item() if isinstance(value, np.generic) else value
@@ -156,17 +156,17 @@ def text_of(value: Any) -> str:
 
 
 DIGITS = re.compile(r"\s*([+-]?)0*([0-9]+)\s*", re.ASCII)
-"""Text that says a whole number: its sign and its digits."""
+"""A text that is a whole number: its sign, and its digits without leading zeros."""
 
 
 @lru_cache(4096)
 def name_of(text: str) -> str:
-    """The name of the category of a text (see `text_of`): True of TRUE, 7 of 007 and 7.0, 2024-12-31 of 31.12.2024.
+    """Returns the name of a category by its text: True for TRUE, 7 for 007 and 7.0, 2024-12-31 for 31.12.2024.
 
-    What says one number, one truth value or one moment is one category, however it is spelt, for types, programs and
-    files spell it otherwise.
+    Texts that stand for the same number, truth value or moment are the same category, because libraries and file
+    formats write these differently.
     """
-    if whole := DIGITS.fullmatch(text):  # of any length
+    if whole := DIGITS.fullmatch(text):  # of any number of digits
         return whole[2] if whole[1] != "-" or whole[2] == "0" else f"-{whole[2]}"
     said = [truth_of(text), number_of(text), moment_of(text)]
     found = [bool(said[0])] if said[0] is not None else [one for one in said if one is not None and one == one]
@@ -174,10 +174,11 @@ def name_of(text: str) -> str:
 
 
 def numbers(series: Any, kind: str, place: str, form: str = "", empty: Collection[str] = ()) -> Array:
-    """The values of a column as float64 (N,), NaN where one is missing: dates as days since 1970, true as 1.
+    """Converts a column to float64 (N,): dates to days since 1970, true to 1, missing values to NaN.
 
-    place: names the column in messages; form: how text is read; empty: texts that stand for a missing value.  Raises
-    UsageError at the first value that is not of this kind, or infinite.
+    kind: "number", "truth" or "date"; form: how text is read (data/texts.py).
+    place: the name of the column, for messages; empty: texts that stand for a missing value.
+    Raises UsageError where a value is not of this kind, or infinite, and names the first.
     """
     import narwhals as nw
 
@@ -210,7 +211,7 @@ def _check(found: Array, bad: Array, place: str, remedy: str) -> None:
 
 
 def _number(value: Any, form: str) -> float | None:
-    """The number that a value says, true as 1 and false as 0: another table may write 1 for true, or 1.0."""
+    """Returns the number that a value stands for, 1 for true and 0 for false; None where it stands for none."""
     if isinstance(value, str):
         truth = truth_of(value)
         return number_of(value, form) if truth is None else truth
@@ -219,7 +220,7 @@ def _number(value: Any, form: str) -> float | None:
 
 
 def _days(value: Any, form: str) -> float | None:
-    """Days since 1970; a time without a zone is taken for UTC."""
+    """Returns the days since 1970 of a date or a time; a time without a zone is taken for UTC.  None for others."""
     if isinstance(value, str):
         text, value = value, moment_of(value, form)
         if value is None:
@@ -239,10 +240,12 @@ WANTED = {"number": "numbers", "truth": "truth values", "date": "dates"}
 
 
 def targets_of(series: Mapping[str, Any], source: str, missing: bool = False, config: Data = USUAL) -> Array:
-    """One column as (N,): text, truth values, whole numbers or numbers; several as numbers (N, L).
+    """Converts one column to targets (N,): text, truth values, whole numbers or numbers; several to numbers (N, L).
 
-    source: for messages.  missing: numbers may be, and become NaN.  config: which columns are classes, whatever they
-    hold, and which texts stand for a missing value.  Raises UsageError where a value is missing, or is no target.
+    source: the name of the data, for messages.
+    missing: whether numbers may be missing; they become NaN.
+    config: says which columns are classes even if they hold numbers, and which texts stand for a missing value.
+    Raises UsageError where a value is missing, or can be no target.
     """
     found = [
         _target(one, f"{source}: column {name}, a target,", missing, name in config.categories, config.empty)
@@ -257,7 +260,7 @@ def targets_of(series: Mapping[str, Any], source: str, missing: bool = False, co
 
 
 def weights_of(series: Any, place: str) -> Array:
-    """One column as weights, (N,) float64.  place: names the column in messages.  Raises UsageError."""
+    """Converts a column to weights (N,) float64.  place: its name, for messages.  Raises UsageError."""
     kind = kind_of(series)
     if kind != "number":
         raise UsageError(f"{place} holds {series.dtype}; numbers from 0 on are needed")
@@ -267,7 +270,7 @@ def weights_of(series: Any, place: str) -> Array:
 
 
 def _target(series: Any, place: str, missing: bool, classes: bool, empty: Collection[str]) -> Array:
-    """A target, in the type that says whether it may be classes."""
+    """Converts a column to a target (N,), with the type that says whether it may be classes.  Raises UsageError."""
     kind, form = "category" if classes else kind_of(series, empty), ""
     if kind in ("other", "date"):
         raise UsageError(f"{place} holds {series.dtype}; numbers, truth values or text are needed")
@@ -298,7 +301,7 @@ def _target(series: Any, place: str, missing: bool, classes: bool, empty: Collec
 
 
 def _classes(held: list[Any]) -> Array:
-    """Values that are declared to be classes, (N,): as they are where all are numbers or truth values, else as text."""
+    """Converts values that the config declares to be classes: (N,) of numbers or truth values, or else of text."""
     if all(isinstance(value, bool | int | float | decimal.Decimal | np.number | np.bool_) for value in held):
         return np.array(held, dtype=object)
     truths = [truth_of(text_of(value)) for value in held]
@@ -308,7 +311,10 @@ def _classes(held: list[Any]) -> Array:
 
 
 def labels_among(classes: Array, labels: Array) -> Array:
-    """The classes (C,) that say what labels do, of their shape, as "01" says 1; the labels where one says another."""
+    """Replaces labels by the equal classes, as "01" by 1, in the labels' shape.  classes: (C,).
+
+    Where a label equals none of the classes, it returns the labels as they are.
+    """
     named = {name_of(text_of(one)): one for one in classes.tolist()}
     values, places = np.unique(labels, return_inverse=True)
     found = [named.get(name_of(text_of(one))) for one in values.tolist()]

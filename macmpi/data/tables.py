@@ -1,4 +1,4 @@
-"""Files of tables, CSV and Parquet, read and written by pyarrow, which is imported where one is.
+"""Reads and writes tables in CSV and Parquet files with pyarrow, which is imported only where a table is used.
 
 frames.py decides which columns are categories and which are numbers.
 """
@@ -29,19 +29,19 @@ from macmpi.typing import Array
 CSV, PARQUET = (".csv", ".tsv", ".csv.gz", ".tsv.gz"), (".parquet",)
 
 TARGETS = b"macmpi.targets"
-"""Key of a Parquet file's own facts: which of its columns are targets, as JSON."""
+"""The key in the metadata of a Parquet file under which the names of its targets stand, as JSON."""
 
 HEAD = re.compile(rb'(?:"[^"]*(?:"|\Z)|[^"\n])*')
-"""The first line of a file, in which quoted names may have several lines."""
+"""The first line of a CSV file; quoted names in it may contain line breaks."""
 
 QUOTED = re.compile(r'"[^"]*"')
-"""A quoted text, in which a separator is none."""
+"""A quoted text, inside which a separator does not count."""
 
 SEPARATORS = ",;\t|"
-"""A .csv file has the one that is most often in its first line, the first of them where none is."""
+"""The separator of a .csv file is the one of these that is most frequent in its first line, or else the comma."""
 
 SEPARATOR = re.compile(rb"(?:\xef\xbb\xbf)?sep=([,;\t|])\r?\n")
-"""A line before the names that spreadsheets write, and read."""
+"""A line before the names by which spreadsheets declare the separator."""
 
 WORDS = {
     "CSV parse error: ": "",
@@ -50,13 +50,13 @@ WORDS = {
     "field larger than field limit.*": "a quote in its first line is not closed",
     "Not a gzipped file.*": "it is not compressed by gzip, as its name says",
 }
-"""Patterns of what libraries say of a file, and the words that stand in their place."""
+"""Patterns of messages of libraries about a file, and our messages in their place."""
 
 PACKED = (b"\x1f\x8b", b"PK\3\4", b"PAR1", b"BZh", b"\xfd7zXZ")
-"""Files of gzip, zip (and Excel), Parquet, bzip2 and xz begin so."""
+"""The first bytes of files of gzip, zip (and Excel), Parquet, bzip2 and xz."""
 
 LARGEST = 2**31 - 1
-"""Bytes of the largest block that pyarrow reads: the kind of a column is told by all of its block."""
+"""The largest block, in bytes, that pyarrow reads at once; it decides the type of a column by the whole block."""
 
 
 def is_table(path: Path) -> bool:
@@ -65,11 +65,12 @@ def is_table(path: Path) -> bool:
 
 
 def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any:
-    """The table (of pyarrow) of a CSV or Parquet file, whose columns have names.  Raises UsageError.
+    """Reads a CSV or Parquet file as a table of pyarrow, without columns that hold an index of pandas.
 
-    typed: all cells of a column of a CSV file tell its type; else it is text, for a model knows what its columns are.
-    empty: texts that stand for a missing value, besides the usual ones.  Columns that hold an index of pandas are left
-    out.  Collective: no.
+    typed: whether the cells of a column in a CSV file decide its type; otherwise all are text, and a model that knows
+        its columns converts them.
+    empty: texts that stand for a missing value, besides the usual ones.
+    Raises UsageError.  Collective: no.
     """
     with told(str(path), WORDS):
         table = parquet_file(path).read() if of_parquet(path) else _read_csv(path, typed, empty)
@@ -78,12 +79,12 @@ def read_table(path: Path, typed: bool = True, empty: Sequence[str] = ()) -> Any
 
 
 def of_parquet(path: Path) -> bool:
-    """Tells by its name whether a file is in Parquet."""
+    """Tells by its name whether a file is a Parquet file."""
     return path.name.lower().endswith(PARQUET)
 
 
 def parquet_file(path: Path) -> Any:
-    """A Parquet file (of pyarrow), whose columns have names, of which no row is read.  Raises UsageError."""
+    """Opens a Parquet file with pyarrow and checks its columns, without reading a row.  Raises UsageError."""
     with told(str(path), WORDS):
         from pyarrow import parquet
 
@@ -93,7 +94,7 @@ def parquet_file(path: Path) -> Any:
 
 
 def _check_columns(schema: Any) -> None:
-    """Raises UsageError where two columns have one name, or one holds bytes."""
+    """Raises UsageError where two columns have the same name, or a column holds bytes."""
     from pyarrow import types
 
     names = schema.names
@@ -105,7 +106,7 @@ def _check_columns(schema: Any) -> None:
 
 
 def targets_within(table: Any) -> list[str]:
-    """The targets that the file of a table names itself; none of other files."""
+    """Returns the names of the targets that the file of a table declares; [] where it declares none."""
     held = (table.schema.metadata or {}).get(TARGETS)
     try:
         found = json.loads(held) if held else []
@@ -115,9 +116,10 @@ def targets_within(table: Any) -> list[str]:
 
 
 def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None = None) -> bytes:
-    """The content of a file of columns (N,) with their names, in the format that the path names.
+    """Encodes columns (N,) with their names as a file in the format that the ending of the path names.
 
-    targets: kept in a Parquet file, for `targets_within`.  Raises UsageError where pyarrow is missing.
+    targets: names of columns that a Parquet file declares to be its targets.
+    Raises UsageError where pyarrow is missing.
     """
     with told(str(path)):
         import pyarrow as pa
@@ -136,7 +138,7 @@ def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None =
 
 
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
-    """Reads a CSV file as one block, so that all cells of a column tell its type.
+    """Reads a CSV file as one block, so that all cells of a column decide its type.
 
     typed, empty: as in `read_table`.  Raises ValueError where it is no table.
     """
@@ -178,7 +180,7 @@ def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
 
 
 def _typed(column: Any) -> Any:
-    """A column of text as whole numbers or numbers where all of its cells are numbers with a decimal point."""
+    """Converts a column of text to whole numbers or numbers if all its cells are numbers with a decimal point."""
     import pyarrow as pa
     from pyarrow import compute
 
@@ -190,12 +192,12 @@ def _typed(column: Any) -> Any:
         for whole in (pa.int64(), pa.uint64()):
             with suppress(pa.ArrowInvalid):
                 return text.cast(whole)
-        return column  # of more than 64 bits
+        return column  # whole numbers of more than 64 bits
     return compute.replace_substring_regex(text, r"^\+", "").cast(pa.float64())
 
 
 def _in_utf8(content: bytes) -> bytes:
-    """The text of a file in UTF-8, which may have been in UTF-16.  Raises ValueError for other encodings."""
+    """Converts the text of a file, UTF-8 or UTF-16, to UTF-8.  Raises ValueError for other encodings."""
     if content.startswith(PACKED):
         raise ValueError("it is compressed, or no text: give it the name of what it is, as .csv.gz or .parquet")
     try:
@@ -214,7 +216,7 @@ def _in_utf8(content: bytes) -> bytes:
 
 
 class ColumnByColumn(Mapping[str, Any]):
-    """The columns of a Parquet file by their names, as `series_of` gives them, each read when it is asked for."""
+    """The columns of a Parquet file by their names, in the form of `series_of`; each is read when it is used."""
 
     def __init__(self, path: Path) -> None:
         self.path, self.file = path, parquet_file(path)
@@ -234,7 +236,10 @@ class ColumnByColumn(Mapping[str, Any]):
         return len(self._names)
 
     def rows(self, columns: Columns) -> InFile:
-        """Some columns as rows (N, D), read by row groups, in their own type where that holds all of them."""
+        """Returns the table as rows (N, D) that stay in the file and are read by row groups.
+
+        columns: the columns that are read, and how they become numbers.
+        """
         facts, names = self.file.metadata, [column.name for column in columns.each]
         ends = np.cumsum([0, *(facts.row_group(g).num_rows for g in range(facts.num_row_groups))])
 
@@ -252,7 +257,7 @@ class ColumnByColumn(Mapping[str, Any]):
         return InFile((facts.num_rows, len(columns.names)), dtype, read)
 
     def _type(self, columns: Columns) -> np.dtype:
-        """The type of the columns together where they are plain numbers of few bytes, else float64."""
+        """Returns the common type of the columns where they are plain numbers of at most 4 bytes, otherwise float64."""
         types = [np.dtype(self.schema.field(column.name).type.to_pandas_dtype()) for column in columns.each]
         plain = all(c.kind in ("number", "truth") and not (c.missing or c.form) for c in columns.each)
         small = plain and all(of.kind in "biuf" and of.itemsize <= 4 for of in types)

@@ -1,7 +1,7 @@
-"""Text in the columns of tables that says numbers, truth values or dates: which it is, all values of a column decide.
+"""Recognises numbers, truth values and dates in columns of text; all values of a column together decide.
 
-A form says how the text of a column is read: numbers with a decimal comma, dates with the day or the month first.  A
-model keeps the form of its columns, so that the text of a new table is read by it, whatever else that table holds.
+The form of a column says how its text is read: numbers with a decimal comma, dates with the day or the month first.  A
+model keeps the forms of its columns, so that later tables are read in the same way, whatever values they hold.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ MISSING = [
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A", "NA"),
     *("NULL", "NaN", "None", "n/a", "nan", "null"),
 ]
-"""A cell of a CSV file that holds one of these is missing; pandas has the same list."""
+"""A cell of a CSV file that holds one of these is a missing value; pandas has the same list."""
 
 COMMA, DAY_FIRST, MONTH_FIRST = "decimal comma", "day first", "month first"
 FORMS = ("", COMMA, DAY_FIRST, MONTH_FIRST)
-"""Ways to read text: "" is a decimal point, and a date of ISO 8601 (year first)."""
+"""The forms of text; "" stands for a decimal point, and for dates of ISO 8601 (year first)."""
 
 NUMBER = r"[+-]?(([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?|[iI]nf(inity)?|INF)"
 PLAIN = re.compile(rf"\s*{NUMBER}\s*", re.ASCII)
@@ -30,10 +30,10 @@ MEASURED = re.compile(
     r"\s*(?P<word>[^\W\d_]{1,4}\.?\s?)?[^\w\s\[#]{0,2}\s?"
     r"(?P<number>\d{1,3}([.,'\u2019_\s]\d{3})+([.,]\d+)?|\d+([.,]\d+)?)(?P<unit>\D{0,12})"
 )
-"""A number with a sign or a currency before it, thousands in any form, and a unit behind it."""
+"""A number that may have a sign or a currency before it, separated thousands, and a unit after it."""
 
 DATE = re.compile(r"\s*(\d{1,2})([./-])(\d{1,2})\2(\d{4})(?:[ T](\d{1,2}):(\d{2})(?::(\d{2}))?)?\s*", re.ASCII)
-"""A date whose year stands last, and perhaps the time."""
+"""A date with the year last, which a time may follow."""
 
 MONTH = "(jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec)[a-z]*"
 MOMENT = re.compile(
@@ -42,27 +42,27 @@ MOMENT = re.compile(
     r"|\d{1,2}:\d\d(:\d\d)?( ?[ap]m)?)([ T,].*)?\s*",
     re.ASCII | re.IGNORECASE,
 )
-"""Text that says a date or a time in one of many forms, most of which are not read."""
+"""A date or a time in one of many forms, most of which macmpi recognises and does not read."""
 
 TRUTH = {"true": 1.0, "false": 0.0}
 
 CODE = re.compile(r"\s*0\d", re.ASCII)
-"""Nobody measures 007: a column that writes numbers so holds codes, and 136A among them is no slip."""
+"""A number with a leading zero.  A column with such a number holds codes, so that 136A among them is no slip."""
 
 MANY_NUMBERS = 10
-"""Text of more different numbers than these, which most of the values are, is measured: the rest are slips."""
+"""A column of text with more different numbers than this, most of its values, holds measurements; others are slips."""
 
 
 NAMED = 3
-"""Different texts, or units, that are few."""
+"""The largest number of different texts, or of different units, that counts as few."""
 
 
 class Unclear(Exception):
-    """The text of a column can be read in several ways, or in none: why, and what helps."""
+    """Says that the text of a column can be read in several ways or in none, why, and what the user can do."""
 
 
 def plain_text(value: str | bytes) -> str:
-    """Text as `str` itself: bytes are UTF-8, and a member of an enumeration of texts is what it holds, not its name."""
+    """Converts text to a plain str: from UTF-8 bytes, or from a member of an enumeration of texts, by its value."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str.__str__(value)
 
 
@@ -72,9 +72,10 @@ def is_number(text: str) -> bool:
 
 
 def number_of(text: str, form: str = "") -> float | None:
-    """The number that text says; NaN where it stands for a missing value, None where it says none, or one of two.
+    """Returns the number that a text stands for, NaN for a missing value, None for no number or an ambiguous one.
 
-    A decimal point is read in every form, a decimal comma too where it cannot stand between thousands.
+    form: COMMA reads a comma as a decimal comma even where it could separate thousands.  A decimal point is read in
+    every form, and so is a decimal comma that cannot separate thousands.
     """
     if PLAIN.fullmatch(text):
         return float(text)
@@ -84,14 +85,15 @@ def number_of(text: str, form: str = "") -> float | None:
 
 
 def truth_of(text: str) -> float | None:
-    """1 or 0 for text that says true or false, else None."""
+    """Returns 1 for the text true, 0 for false, in upper or lower case, and None for other texts."""
     return TRUTH.get(text.strip().lower())
 
 
 def moment_of(text: str, form: str = "") -> datetime.datetime | None:
-    """The day, or the moment, that text says; None where it says none, or one of two.
+    """Returns the date or the time that a text stands for; None for no date or an ambiguous one.
 
-    ISO 8601 is read in every form, and dates whose year stands last where only one order is possible.
+    ISO 8601 is read in every form, and so is a date with the year last if its day and month can only be in one order.
+    A date with dots has the day first, unless the form says otherwise.
     """
     for way in (form, "", DAY_FIRST, MONTH_FIRST):
         if (found := _moment(text, way)) is not None:
@@ -102,7 +104,7 @@ def moment_of(text: str, form: str = "") -> datetime.datetime | None:
 
 
 def _moment(text: str, form: str) -> datetime.datetime | None:
-    """The moment that text says in this form alone."""
+    """Returns the date or the time that a text stands for in this form alone; None if it is none."""
     try:
         if not form:
             return None if is_number(text) else datetime.datetime.fromisoformat(text.strip().replace("/", "-"))
@@ -117,15 +119,15 @@ def _moment(text: str, form: str) -> datetime.datetime | None:
 
 
 def missing_in(text: str) -> float | None:
-    """NaN where text stands for a missing value, else None."""
+    """Returns NaN for a text that stands for a missing value, None for other texts."""
     return float("nan") if text.strip() in MISSING else None
 
 
 def kind_of_texts(counts: Mapping[str, int]) -> tuple[str, str]:
-    """The kind, "number", "truth", "date" or "category", and the form of a column of text.
+    """Decides the kind of a column of text, "number", "truth", "date" or "category", and its form.
 
-    counts: how often each text occurs.  Numbers with a decimal point, all of them, are categories: who keeps numbers as
-    text means names.  Raises Unclear.  Cost: a look at each different text.
+    A column of numbers with a decimal point alone is a category, because who stores numbers as text means names.
+    counts: how often each text occurs.  Raises Unclear.  Cost: each different text is matched once.
     """
     if all(truth_of(text) is not None for text in counts):
         return "truth", ""
@@ -154,7 +156,10 @@ def kind_of_texts(counts: Mapping[str, int]) -> tuple[str, str]:
 
 
 def _check_slips(counts: Mapping[str, int], numbers: Collection[str], others: Collection[str]) -> None:
-    """Raises Unclear where numbers have thousands or units, and where most values, not all, are numbers or dates."""
+    """Raises Unclear where numbers have thousands or units, or where most values but not all are numbers or dates.
+
+    counts: how often each text occurs; numbers: the texts that are numbers with a decimal point; others: the rest.
+    """
     if all(THOUSANDS.fullmatch(text) for text in others):
         raise Unclear(f"holds numbers with thousands, as {_named(others)}: write them without commas")
     if any(CODE.match(text) for text in counts):
@@ -177,7 +182,10 @@ def _check_slips(counts: Mapping[str, int], numbers: Collection[str], others: Co
 
 
 def _are_measured(texts: Collection[str]) -> bool:
-    """Tells whether texts are many numbers with thousands, signs or few units; after words, such as USD, fractions."""
+    """Tells whether texts are many numbers with thousands, signs or a few units.
+
+    Where words such as USD stand before them, most of the numbers must be broken (2.50 or 1,200), not whole.
+    """
     found = [match for text in texts if (match := MEASURED.fullmatch(text))]
     numbers, units = ({match[name].strip() for match in found} for name in ("number", "unit"))
     if len(found) < len(texts) or len(numbers) <= MANY_NUMBERS or len(units) > NAMED:
@@ -187,7 +195,10 @@ def _are_measured(texts: Collection[str]) -> bool:
 
 
 def _order(counts: Collection[str]) -> str:
-    """Day or month first, which a day above 12, or the dots of one order alone, tells.  Raises Unclear."""
+    """Returns DAY_FIRST or MONTH_FIRST for a column of dates: the order in which all are dates.
+
+    Where both orders are possible, dates with dots have the day first.  Raises Unclear for others.
+    """
     found = [match for text in counts if (match := DATE.fullmatch(text))]
     ways = [form for form in (DAY_FIRST, MONTH_FIRST) if all(_moment(text, form) for text in counts)]
     if not ways:
@@ -200,5 +211,5 @@ def _order(counts: Collection[str]) -> str:
 
 
 def _named(texts: Collection[str]) -> str:
-    """Lists the first few of some texts, quoted."""
+    """Writes the first three of some texts, sorted and quoted."""
     return listed([f"{text!r:.40}" for text in sorted(texts)], 3)

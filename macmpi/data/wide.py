@@ -1,17 +1,17 @@
-"""Inputs of many columns: sparse rows stay sparse, and of fewer points than columns the span of the points is enough.
+"""Inputs with many columns: sparse matrices stay sparse, and fewer points than columns are replaced by coordinates.
 
-Rows of a matrix in the format CSR are read a few dense ones at a time, and multiplied as they are.  A net whose first
-layer is dense is trained on coordinates of the points in their span.
+Sparse matrices (CSR) are multiplied as they are, and rows are made dense a few at a time where they are read.  A net
+whose first layer is dense is trained on coordinates of the points in their span.
 
-Rows x of n points A (n, D) span n dimensions at most.  With K = A A^T, V = K^(-1/2) A has orthonormal rows there, and
+The rows of n points A (n, D) span at most n dimensions.  With K = A A^T, V = K^(-1/2) A has orthonormal rows, and
 
     z = c V x,  W = c W' V,  so that  W x = W' z,
 
 for weights W (h, D) of the first layer in that span and W' (h, n) of the coordinates z (Hastie and Tibshirani, 2004).
-What is trained by sums of squares of weights, and by Grams, does not see which orthonormal coordinates there are, and
-weights outside of the span change no output at any of the points.  K^(1/2), which holds the coordinates of the points
-themselves, depends continuously on K, unlike eigenvectors: a run may go on on another machine.  c = sqrt(n / D) makes
-the mean variance of z that of the columns.
+A ridge and Grams are the same for all choices of orthonormal coordinates, and weights outside of the span change no
+output at any of the points.  The coordinates of the points themselves are c K^(1/2), which depends continuously on K,
+unlike eigenvectors, so that a run can go on on another machine.  With c = sqrt(n / D) the mean variance of z is that of
+the columns.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from macmpi.parallel.lapack import lapack
 from macmpi.typing import Array
 
 COLUMNS = 4096
-"""Columns that are multiplied in double precision at a time."""
+"""The number of columns that are converted to double precision and multiplied at a time."""
 
 
 @dataclass(frozen=True, eq=False)
 class SparseRows:
-    """X = S - 1 m^T (N, D) for a CSR array S and one row m (D,) of what a scaling takes from each.
+    """X = S - 1 m^T (N, D), where S is a sparse CSR array and m (D,) the shift that a scaling subtracts from each row.
 
-    It is read as an array is, by rows, which are dense.
+    It is read like an array, by rows, which are then dense.
     """
 
     matrix: Any
@@ -44,12 +44,12 @@ class SparseRows:
 
     @classmethod
     def of(cls, A: Any) -> SparseRows:
-        """Takes a matrix of scipy.sparse in any format.  Collective: no."""
+        """Converts a matrix of scipy.sparse in any format, without a shift.  Collective: no."""
         from scipy.sparse import csr_array
 
         matrix = csr_array(A)
         if not (matrix.has_canonical_format and matrix.data.all()):
-            matrix = matrix.copy()  # else the caller's own arrays would change
+            matrix = matrix.copy()  # because the next lines would change the caller's arrays
             matrix.sum_duplicates()
             matrix.eliminate_zeros()
         return cls(matrix, np.zeros(matrix.shape[1]))
@@ -74,20 +74,23 @@ class SparseRows:
         return np.asarray(self[:], dtype)
 
     def followed_by(self, other: SparseRows) -> SparseRows:
-        """These rows and others, which the same shift was taken from."""
+        """Returns these rows followed by others with the same shift."""
         from scipy.sparse import vstack
 
         return SparseRows(vstack([self.matrix, other.matrix], format="csr"), self.shift)
 
     def moments(self, weights: Array | None = None) -> tuple[Array, Array, Array, Array]:
-        """The least and the largest number, the mean and the mean square of each column, (D,), as rows weigh (N,)."""
+        """Computes the least and the largest number, the mean and the mean square of each column of S, (D,) each.
+
+        weights (N,): of the rows, for both means; None for equal weights.
+        """
         S = self.matrix.astype(np.float64)
         low, high = (end(axis=0).toarray().ravel() for end in (S.min, S.max))
         w = np.ones(len(self)) if weights is None else weights
         return low, high, S.T @ w / w.sum(), S.multiply(S).T @ w / w.sum()
 
     def scaled(self, scaling: Scaling, dtype: np.dtype) -> SparseRows:
-        """The scaled rows: numbers that are there are held to its limit, and the others become -shift / scale."""
+        """Returns the scaled rows, in which zeros are -shift / scale and other numbers are cut off at the limit."""
         m = scaling.shift / scaling.scale
         S = self.matrix.astype(np.float64)
         taken = m[S.indices]
@@ -95,7 +98,7 @@ class SparseRows:
         return SparseRows(S.astype(dtype, copy=False), m)
 
     def times(self, other: SparseRows) -> Array:
-        """X Y^T, for rows Y that the same shift was taken from."""
+        """Computes X Y^T, for rows Y with the same shift."""
         S, T, m = self.matrix.astype(np.float64), other.matrix.astype(np.float64), self.shift
         product: Array = (S @ T.T).toarray()
         product -= (S @ m)[:, None]
@@ -103,7 +106,7 @@ class SparseRows:
         return product
 
     def applied(self, V: Array) -> Array:
-        """V X^T for V (h, D)."""
+        """Computes V X^T for V (h, D)."""
         product: Array = (self.matrix @ V.T).T
         return product - (V @ self.shift)[:, None]
 
@@ -114,7 +117,7 @@ class SparseRows:
 
 
 def is_sparse(A: Any) -> bool:
-    """Tells whether this is a matrix of scipy.sparse.  Collective: no."""
+    """Tells whether A is a matrix of scipy.sparse.  Collective: no."""
     return hasattr(A, "tocsr") and hasattr(A, "nnz")
 
 
@@ -123,16 +126,20 @@ def is_sparse(A: Any) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """The span of scaled inputs A (n, D), dense or SparseRows.  turn: c K^(-1/2) (n, n), 0 where K is singular."""
+    """The span of scaled inputs A (n, D), in which points have n coordinates.
+
+    points: A, an array or SparseRows.
+    turn (n, n): c K^(-1/2), which is 0 in directions where K is singular.
+    """
 
     points: Any
     turn: Array
 
     @classmethod
     def of(cls, A: Any) -> tuple[Span, Array]:
-        """The span of rows A (n, D), and their own coordinates c K^(1/2).
+        """Computes the span of rows A (n, D), and the coordinates of these rows, c K^(1/2) (n, n).
 
-        Cost: n^2 D flops, of sparse rows fewer, and 9 n^3.
+        Cost: n^2 D flops, fewer for sparse rows, and 9 n^3.
         """
         n, D = A.shape
         values, vectors, failed = lapack.dsyevd(_times(A, A).T, overwrite_a=1)
@@ -145,11 +152,11 @@ class Span:
         return cls(A, vectors @ vectors.T), coordinates
 
     def coordinates(self, X: Any) -> Array:
-        """z of rows X (m, D), scaled as the points are: (m, n)."""
+        """Computes the coordinates z (m, n) of rows X (m, D), which must be scaled as the points are."""
         return (_times(X, self.points) @ self.turn).astype(self.points.dtype)
 
     def within(self, W: Array) -> Array:
-        """The inverse of `OfColumns`: what weights of the columns have outside of the span is left out."""
+        """Converts weights (h, D + 1) to (h, n + 1), inversely to `OfColumns`; parts outside the span are lost."""
         n, D = self.points.shape
         V = np.ascontiguousarray(W[:, :-1])
         crossed = self.points.applied(V) if isinstance(self.points, SparseRows) else _times(V, self.points)
@@ -189,9 +196,9 @@ class OfColumns(Mapping[str, Array]):
 
 
 def in_span(data: Dataset, n: int) -> Dataset:
-    """Gives a data set in coordinates of the span of its points (`Span`).
+    """Returns the data set with its points in coordinates of their span (`Span`).
 
-    n: the points whose span it is: the training points, or where there are more, these and the validation points.
+    n: the number of points that span it: that of the training points, or a larger one, with the validation points.
     Cost: a copy of the points.  Collective: no.
     """
     points: Any = data.X
@@ -204,7 +211,7 @@ def in_span(data: Dataset, n: int) -> Dataset:
 
 
 def _times(A: Any, B: Any) -> Array:
-    """A B^T in double precision, of two arrays or of two matrices of `SparseRows`."""
+    """Computes A B^T in double precision, of two arrays or of two `SparseRows`."""
     if isinstance(A, SparseRows):
         return A.times(B)
     product = np.zeros((len(A), len(B)))

@@ -1,1 +1,1 @@
-"""The two half steps and what they are made of; errors of a state."""
+"""The two half steps are prepared and carried out here, and the errors of a state are computed."""

@@ -1,4 +1,4 @@
-"""The context of half steps, starts, errors and postprocessing: plan, data and ranks, and sums over points on them."""
+"""Half steps, starts, errors and postprocessing have one context: plan, data and ranks, and sums over points."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from macmpi.typing import Array
 
 
 class NetErrors(NamedTuple):
-    """E1 per point, and the share of misclassified points."""
+    """Holds E1 per point, and the share of misclassified points."""
 
     error: float
     wrong: float
@@ -35,14 +35,14 @@ class NetErrors(NamedTuple):
 
 @dataclass(frozen=True)
 class Inputs:
-    """The inputs of a segment's regression, row by row of the points that this rank holds.
+    """Holds the inputs of a segment's regression, a row for each point that this rank holds.
 
-    features (n, D): the segment's inputs; where units are fitted apart, what the maps before the regression make of
-        them.
+    features (n, D): the segment's inputs, or if units are fitted one by one, the outputs of the maps before the
+        regression.
     design (n, P d): the numbers that the weights multiply, all P positions of a point side by side.
     rounded: the design in the precision in which directions and Grams read it.
-    targets: of the regression, those before a quantiser where there is one; None where a W-step has no jobs of it.
-    weights (n,): of the points, at hand divided by their share of all; None where all are 1.
+    targets: of the regression, before a quantiser if there is one; None if the W-step has no jobs of this segment.
+    weights (n,): of the points; of the points at hand divided by their share of all; None where all are 1.
     """
 
     features: Rows
@@ -53,12 +53,12 @@ class Inputs:
 
 
 class HalfStepContext:
-    """A plan, its data and the ranks that share them: all that a half step works on besides the State.
+    """Holds everything that a half step works on besides the State: a plan, its data and the ranks.
 
     points: the training points, with sums over them and the sum of their weights.
     over_points: sums over all points (`Points.over`).
     shared_matrix: how all ranks share work on one matrix.
-    first_factors: by ridge, the factors of the first segment's Gram, whose inputs stay.
+    first_factors: by ridge, the factors of the first segment's Gram, whose inputs do not change.
     Collective: yes, to make one of points with weights, and where a method says so.
     """
 
@@ -66,7 +66,7 @@ class HalfStepContext:
         self.plan, self.data, self.team = plan, data, team
         work = plan.work
         widest = max(work.w_step.widest, work.first_gram.widest)
-        least = max(MOST_AT_HAND, *(h for h, _ in plan.chain.block_shapes))  # of which centres and examples are some
+        least = max(MOST_AT_HAND, *(h for h, _ in plan.chain.block_shapes))  # centres and examples are some of these
         subset = some(plan.n_train, least, stream(plan.seed, "few"))
         self.points = Points(work.train, work.summed, team, widest, data.weights, subset)
         self.over_points, self.shared_matrix = self.points.over, MatrixAcrossRanks(team)
@@ -77,17 +77,18 @@ class HalfStepContext:
         self.first_factors: dict[float, Any] = {}
 
     def weights(self, state: State[Any]) -> tuple[Array, ...]:
-        """W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
+        """Returns W_1, ..., W_{K+1} as views of the state's flat buffer.  Collective: no."""
         return block_views(state.weights, self.plan.chain.block_shapes)
 
     def loss_at(self, rows: Any) -> Any:
-        """The loss of the training points `rows`, which multiplies each point's by its weight.  Collective: no."""
+        """Returns the loss of the training points `rows`, multiplied by the points' weights.  Collective: no."""
         return weighted(self.plan.resolved.loss, at(self.data.weights, rows))
 
     def total(self, add: Callable[[slice, Array], None], width: int, points: PointPartition | None = None) -> Array:
-        """The sum (width,) of what add(rows, out) adds to `out` for each tile of points, up one tree.  Collective: yes.
+        """Computes a sum (width,) over all tiles of points, up one tree.  Collective: yes.
 
-        points: the training points, unless others are given.
+        add: add(rows, out) adds a tile's share to `out` (width,).
+        points: None: the training points.
         """
         points = points or self.plan.work.train
         key = points.tiles, points.blocks
@@ -97,8 +98,9 @@ class HalfStepContext:
         return self._trees[key](lambda i, out: add(here[i].rows, out), width)
 
     def nested(self, weights: Sequence[Array], validation: bool = False) -> NetErrors:
-        """E1 (eq. 1) per point on either set: sum w_n loss_n / sum w_n for weights w, and misclassified points alike.
+        """Computes E1 (eq. 1) per point, sum w_n loss_n / sum w_n for points' weights w, and their misclassified share.
 
+        validation: whether on the validation points instead of the training points.
         Cost: one pass through the net.  Collective: yes.
         """
         X = self.data.X_val if validation else self.data.X
@@ -107,10 +109,10 @@ class HalfStepContext:
     def errors(
         self, outputs: Callable[[slice], Iterable[Array]], nets: int, validation: bool = False
     ) -> list[NetErrors]:
-        """The errors of several nets on the training points, or on the validation points.  Collective: yes.
+        """Computes the errors of several nets on the training points, or on the validation points.  Collective: yes.
 
         outputs: outputs(rows) gives the outputs (n, L) of each net, one after the other, at some points.
-        nets: their number.
+        nets: the number of nets.
         """
         data, work, loss = self.data, self.plan.work, self.plan.resolved.loss
         points, Y, w = work.train, data.Y, data.weights
@@ -130,7 +132,7 @@ class HalfStepContext:
     def gathered(self, numbers: Array, of_validation: Array) -> Dataset:
         """Gives every rank the same data set of chosen points.  Collective: yes.
 
-        numbers, of_validation: the numbers of its training points and of its validation points among all.
+        numbers, of_validation: the indices of its training and of its validation points among all.
         """
         data, work, arrays = self.data, self.plan.work, dict[str, Any]()
         for name in data.arrays:
@@ -139,9 +141,9 @@ class HalfStepContext:
         return replace(data, **{"Y": arrays["X"], "Y_val": arrays["X_val"], **arrays}, groups=None, order=None)
 
     def minibatch(self, numbers: Array) -> tuple[Dataset, Array]:
-        """Gives a data set that this rank holds and in which the points `numbers` are, and their rows there.
+        """Returns a data set that has the points `numbers`, and their rows in it.
 
-        It is the whole data set where this rank holds all points; else one of these points alone, gathered.
+        It is the whole data set if this rank holds all points, otherwise a gathered one of these points alone.
         Collective: where no rank holds all points.
         """
         if self.points.subset is None:
@@ -149,9 +151,9 @@ class HalfStepContext:
         return self.gathered(numbers, numbers[:0]), np.arange(len(numbers))
 
     def at_hand(self) -> Dataset:
-        """Gives a data set that every rank holds: all points, or where no rank has all, a sample of them.
+        """Returns a data set that every rank holds: all points, or if no rank has all, a sample of them.
 
-        The sample is `Points.subset`, and at most MOST_AT_HAND validation points.  Collective: yes.
+        The sample has the points of `Points.subset`, and at most MOST_AT_HAND validation points.  Collective: yes.
         """
         if self.points.subset is None:
             return self.data
@@ -164,16 +166,16 @@ class HalfStepContext:
             self.points.rows(lambda rows: np.hstack(chain.coordinates(weights, X[rows])), Z.shape[1], Z.dtype, Z)
 
     def inputs(self, k: int, state: State[Any]) -> Rows:
-        """z_{k-1}, with z_0 = x, and the data that the segment reads behind it.  Collective: no."""
+        """Returns z_{k-1}, with z_0 = x, side by side with data that the segment reads as well.  Collective: no."""
         if k == 0:
             return self.data.X
         segment, Z = self.plan.chain.segments[k], state.Z[:, self.plan.chain.site_columns[k - 1]]
         return self.points.here(joined([Z, self.data.X[:, slice(*segment.data)]])) if segment.data else Z
 
     def features(self, k: int, state: State[Any]) -> Rows:
-        """Gives the inputs z_{k-1} of segment k, or what the segment's maps before its regression make of them.
+        """Returns the features of segment k: the outputs of its maps before the regression, or z_{k-1} without any.
 
-        The latter are computed again whenever they are read, where rows are not kept.  Collective: yes.
+        Where rows are not kept, they are computed again whenever they are read.  Collective: yes.
         """
         segment, A, weights = self.plan.chain.segments[k], self.inputs(k, state), self.weights(state)
         if not segment.feature_maps:
@@ -182,10 +184,10 @@ class HalfStepContext:
         return self.points.hold(LazyRows(lambda rows: segment.features(weights, A[rows]), (len(A), width), A.dtype))
 
     def inputs_of_group(self, k: int, state: State[Any]) -> Inputs:
-        """Gives the inputs of the regression of segment k and of the segments that share its weights, side by side.
+        """Returns the inputs of the regression of segment k and of the segments that share its weights, joined.
 
-        Where units are fitted apart, or a trainer fits layers before the regression, these are features, else z_{k-1}.
-        Collective: yes.
+        They are features if units are fitted one by one, or if a trainer fits layers before the regression; otherwise
+        z_{k-1}.  Collective: yes.
         """
         group, segment = self.plan.chain.groups[k], self.plan.chain.segments[k]
         featured = self.plan.resolved.regressions[k].by_unit or segment.leading
@@ -195,10 +197,10 @@ class HalfStepContext:
         return self._designed(k, A) if featured else Inputs(A, A, A)
 
     def _designed(self, k: int, A: Rows) -> Inputs:
-        """Gives features A of segment k with their design, and the design in single precision where that is asked for.
+        """Makes the design of features A of segment k, and that in single precision if the regression asks for it.
 
-        A design is computed again whenever it is read where rows, or as many patches, are not kept; where it is kept,
-        the memory of the one of the last iteration is used again.  Collective: yes.
+        If rows are not kept, or the patches are too many, the design is computed again whenever it is read.  If it is
+        kept, it takes the memory of the last iteration's.  Collective: yes.
         """
         design, regression = A, self.plan.resolved.regressions[k]
         if regression.by_unit and len(self.plan.chain.groups[k]) == 1:
@@ -211,23 +213,25 @@ class HalfStepContext:
         return Inputs(A, design, made)
 
     def begin_first(self, state: State[Any]) -> Inputs:
-        """Makes the inputs of the first segment's regression, which it keeps for `first`, and forgets its factors.
+        """Makes the inputs of the first segment's regression, keeps them for `first`, and forgets its factors.
 
-        It is called at the beginning, and again after a trainer has changed layers before that regression: nothing else
-        changes them.  Collective: yes.
+        It is called at the beginning, and again after a trainer has changed layers before that regression; nothing else
+        changes these inputs.  Collective: yes.
         """
         A = self.features(0, state)
-        shared = len(self.plan.chain.groups[0]) > 1  # its regression reads more than these
+        shared = len(self.plan.chain.groups[0]) > 1  # its regression reads other segments' inputs, too
         self._first, self.first_factors = Inputs(A, A, A) if shared else self._designed(0, A), {}
         return self._first
 
     def first(self, state: State[Any]) -> Inputs:
-        """Gives the inputs of the first segment's regression, made at the first call and kept.  Collective: yes."""
+        """Returns the inputs of the first segment's regression, made at the first call and kept.  Collective: yes."""
         return self._first or self.begin_first(state)
 
     def shaping_of(self, state: State[Any], segments: Sequence[int], ridge_alone: bool = False) -> float:
-        """sum lambda/2 ||V||^2 over the weights of some segments' regressions, as it stands in E_Q, and unless
-        `ridge_alone` the penalties of l1 and groups.  Collective: no."""
+        """Computes ridge, sum lambda/2 ||V||^2, l1 and groups of some segments' regressions, on the scale of E_Q.
+
+        ridge_alone: whether l1 and groups are left out.  Collective: no.
+        """
         plan, weights, ridges, others = self.plan, self.weights(state), list[float](), list[float]()
         for k in segments:
             weight, restraints = plan.penalty_weight(k, state.mu), plan.restraints(k, state.mu)
@@ -239,9 +243,9 @@ class HalfStepContext:
         return sum(ridges if ridge_alone else [*ridges, *others])
 
     def confined(self, weights: Array, by: Array | None = None) -> Array:
-        """A copy of flat weights (P,), moved to the nearest place that the restraints allow.  Collective: no.
+        """Copies weights (P,) and moves the copy to the nearest place that the restraints allow.  Collective: no.
 
-        by: other weights (P,); where they are 0, in layers that l1 or groups make sparse, the copy's become 0 too.
+        by: other weights (P,); where they are 0 in layers that l1 or groups make sparse, the copy's become 0 too.
         """
         plan, moved = self.plan, weights.copy()
         for b in plan.resolved.shaping.restrained:
@@ -253,7 +257,7 @@ class HalfStepContext:
         return moved
 
     def zeros(self, weights: Sequence[Array]) -> float | None:
-        """The share of the weights under l1 or group_lasso that are exactly 0; None where there are none.
+        """Returns the share of the weights under l1 or group_lasso that are exactly 0; None if no weights are.
 
         Collective: no.
         """

@@ -1,4 +1,4 @@
-"""Errors of a State: E1 on both sets, E_Q, the constraint, multipliers, misclassified points, zeros; and gradients."""
+"""A State has errors: E1 on both sets, E_Q, constraint, multipliers, misclassified points, zeros; and gradients."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ from macmpi.typing import Array
 
 
 def errors_of(parts: HalfStepContext, state: State[Any], feasible: bool = False) -> Errors:
-    """Computes the errors of a state.  Where Z is feasible E_Q is E1, which saves a pass.  Collective: yes.
+    """Computes the errors of a state.  Collective: yes.
 
-    The training error of a net of radial basis functions holds the ridge of the objective, as in eq. (6).
+    The training error of a net of radial basis functions has the ridge of the objective, as in eq. (6).
+
+    feasible: whether Z is feasible; then E_Q is E1, which saves a pass.
     """
     weights, resolved = parts.weights(state), parts.plan.resolved
     train, validation = parts.nested(weights), parts.nested(weights, validation=True)
@@ -42,9 +44,10 @@ def errors_of(parts: HalfStepContext, state: State[Any], feasible: bool = False)
 
 
 def _penalised(parts: HalfStepContext, state: State[MacState]) -> tuple[float, float, float, float]:
-    """E_Q (eq. 3) per point, mean squared z - f, sum lambda^T (z - f) per point, mean squared mu M (z - f).
+    """Computes E_Q (eq. 3) and sum lambda^T (z - f), both per point, and the mean squares of z - f and mu M (z - f).
 
-    A point counts as it weighs.  Cost: one pass through the net.  Collective: yes.
+    Returns E_Q, the mean square of z - f, the sum, and the mean square of mu M (z - f); all with points' weights.
+    Cost: one pass through the net.  Collective: yes.
     """
     given, width = z_inputs(parts, state), sum(parts.plan.chain.site_sizes)
 
@@ -65,7 +68,7 @@ def _penalised(parts: HalfStepContext, state: State[MacState]) -> tuple[float, f
 
 
 def _nested_ridge(parts: HalfStepContext, state: State[Any]) -> float:
-    """lambda ||W||^2 of eq. (6), one for all mu: none where the ridge grows with mu.  Collective: no."""
+    """Computes lambda ||W||^2 of eq. (6), the same for all mu; 0 if the ridge depends on mu.  Collective: no."""
     plan, shaping = parts.plan, parts.plan.resolved.shaping
     if not plan.has_basis or shaping.scale != "objective" or shaping.until_mu == 0.0:
         return 0.0
@@ -74,7 +77,7 @@ def _nested_ridge(parts: HalfStepContext, state: State[Any]) -> float:
 
 
 NUMBERS = 3
-"""Sums in addition to the two gradients: squares of dE_Q/dz, of p_k - lambda_k, and of lambda_k."""
+"""This many sums come with the two gradients: squares of dE_Q/dz, of p_k - lambda_k, and of lambda_k."""
 
 
 def gradients_of(parts: HalfStepContext, state: State[MacState]) -> Gradients:
@@ -91,10 +94,11 @@ def gradients_of(parts: HalfStepContext, state: State[MacState]) -> Gradients:
 
 
 def slopes_of(parts: HalfStepContext, state: State[MacState]) -> tuple[Array, Array, Array]:
-    """grad E_Q by W and grad E1, both with the ridge, sums over points; and `NUMBERS` sums of squares.
+    """Sums the gradients of E_Q and of E1 by W over points, both (P,) with the ridge, and `NUMBERS` sums of squares.
 
-    Makes the metric of the present mu where there is none.  Cost: about ten passes through the net, and the memory of
-    two weights' sums for each of a rank's blocks.  Collective: yes.
+    It makes the metric of the present mu if there is none.
+    Cost: about ten passes through the net, and the memory of two weights' sums for each of a rank's blocks.
+    Collective: yes.
     """
     plan, given = parts.plan, prepare_z(parts, state)
     P = plan.offsets.weights[-1]
@@ -133,9 +137,10 @@ def _add_slopes(plan: Plan, tape: Tape, dF: Array, out: Array) -> None:
 
 
 def ridge_gradient(parts: HalfStepContext, state: State[MacState]) -> Array:
-    """The gradient of the ridge, in E_Q's scale and at the present mu, by W: (P,), float64.  Collective: no.
+    """Computes the gradient of the ridge by W, (P,), float64, on the scale of E_Q and at the present mu.
 
-    A metric weighs the ridge of a unit's own regression as it weighs the unit's errors: mu ridge M V.
+    A metric multiplies the ridge of a unit's own regression as it multiplies the unit's errors: mu ridge M V.
+    Collective: no.
     """
     plan, weights, forms = parts.plan, parts.weights(state), metrics(parts.plan, state)
     out = np.zeros(plan.offsets.weights[-1])

@@ -1,4 +1,4 @@
-"""The base of all training methods: what the loop asks of one, first States, errors, the end; and random weights."""
+"""All training methods have this base: the calls of the loop, first States, errors, the end, and random weights."""
 
 from __future__ import annotations
 
@@ -22,33 +22,33 @@ from macmpi.state import Errors, MacState, Pause, RecordT, State, block_views, n
 from macmpi.typing import Array
 
 RANGE = 2.0
-"""Twice the paper's range of random weights: where start.range is 0."""
+"""The range of random weights if start.range is 0: twice the paper's."""
 
 
 COORDINATES = frozenset({"mu", "E_Q", "constraint"})
-"""Columns that mean nothing where there are no coordinates."""
+"""Columns that mean nothing for methods without coordinates."""
 
 FLAT = "the validation error falls no more"
-"""Why a run ends by itself that waits for the validation error to fall."""
+"""Words for why a run has ended that waits for the validation error to fall."""
 
 SETTLED = "settled at the largest mu"
-"""Why a run ends by itself whose mu grows each time the validation error has settled."""
+"""Words for why a run has ended whose mu grows each time the validation error has settled."""
 
 
 STILL = "its codes are those of the net, or settled at the largest mu"
-"""A run of codes may end by itself before mu is the largest: once they change no more."""
+"""Words for why a run with codes has ended; it may end before mu is the largest, once its codes change no more."""
 
 
 @dataclass(frozen=True)
 class MethodText:
-    """Texts about a method for the console.
+    """Holds texts about a method for the console.
 
     how: how it trains.
-    end: which weights it ends with.
-    settled: what has happened when it ends before the last iteration.
-    without: columns of the table that mean nothing of it.
-    stepped: what moves its weights, for the message where they are no numbers.
-    remedy: what may help where a run diverges.
+    end: with which weights it ends.
+    settled: why it ends before the last iteration.
+    without: columns of the table that mean nothing for it.
+    stepped: what moves its weights, for the message that they are not finite.
+    remedy: what may help if a run diverges.
     """
 
     how: str
@@ -60,9 +60,9 @@ class MethodText:
 
 
 class TrainingMethod(Generic[RecordT]):
-    """A training method moves a State from one iteration to the next, as its plan says, which a selection changes.
+    """Moves a State from one iteration to the next, as a plan says; a selection changes the plan.
 
-    What a method does not say itself is done as for the nested problem, min over W of E1 (eq. 1), without coordinates.
+    This base does everything as for the nested problem, min over W of E1 (eq. 1), without coordinates.
     Collective: where a method says so.
     """
 
@@ -72,7 +72,7 @@ class TrainingMethod(Generic[RecordT]):
 
     @property
     def text(self) -> MethodText:
-        """The method, how it ends and how it fails, as the console says it.  Collective: no."""
+        """Texts about the method, for the console.  Collective: no."""
         raise NotImplementedError
 
     def new_record(self, state: State[MacState]) -> RecordT:
@@ -80,14 +80,14 @@ class TrainingMethod(Generic[RecordT]):
         raise NotImplementedError
 
     def sweep(self, state: State[RecordT], pause: Pause = never) -> bool:
-        """Does one iteration; gives False where `pause` has ended it in the middle, and the next sweep goes on there.
+        """Does one iteration; returns False if it was left in the middle, where the next sweep goes on.
 
-        Collective: yes.
+        pause: pause() tells whether the iteration is to be left now.  Collective: yes.
         """
         raise NotImplementedError
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[RecordT]:
-        """Makes a State of random weights, as `start_at` does of given ones.  Collective: yes.
+        """Makes a State of random weights, as `start_at` makes one of given weights.  Collective: yes.
 
         range_: of the weights, as in `random_weights`; 0: the method's own.
         gradient_step: as in `start_at`.
@@ -96,11 +96,13 @@ class TrainingMethod(Generic[RecordT]):
         return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[RecordT]:
-        """Makes a State of given weights (P,): feasible coordinates, no multipliers.  Collective: yes.
+        """Makes a State of given weights (P,), with feasible coordinates and multipliers of 0.  Collective: yes.
 
-        Layers behind the regression of their segment whose weights are 0 are fitted by their trainers first.  Then
-        comes one gradient step, if it is asked for and all layers have derivatives.  Weights that have bounds are moved
-        into them, and zeros of sparse layers stay.  Rank 0 alone computes the gradient where it has all points.
+        First, trainers fit those layers behind the regression of their segment whose weights are 0.  Weights that have
+        bounds are moved into them, and zeros of sparse layers stay.
+
+        gradient_step: whether to take a gradient step, if all layers have derivatives.  Only rank 0 computes the
+            gradient if it has all points.
         """
         parts, plan, state = self.parts, self.plan, self._new_state(weights)
         for k, segment in enumerate(plan.chain.segments):
@@ -118,7 +120,7 @@ class TrainingMethod(Generic[RecordT]):
         return state.owned_by(self.new_record(state))
 
     def start_from(self, codes: Array, seed: int, range_: float) -> State[RecordT]:
-        """Makes a State of given coordinates, whose weights come from a W-step that begins with random ones.
+        """Makes a State of given coordinates, whose weights come from a W-step that begins at random weights.
 
         codes (n, sum H): the coordinates of the points that this rank holds.
         seed, range_: of the random weights.  Collective: yes.
@@ -135,7 +137,7 @@ class TrainingMethod(Generic[RecordT]):
         return state.owned_by(self.new_record(state))
 
     def _new_state(self, weights: Array) -> State[MacState]:
-        """Makes a State of weights (P,), with coordinates and multipliers, if there are any, 0.  Collective: yes."""
+        """Makes a State of weights (P,); coordinates and multipliers, if it has any, are 0.  Collective: yes."""
         plan, shape = self.plan, (self.parts.points.count, sum(self.plan.chain.site_sizes))
         Z = self.team.array(shape, plan.dtype)
         state = State(weights.astype(plan.dtype), Z, plan.resolved.schedule.mu0, MacState())
@@ -144,29 +146,35 @@ class TrainingMethod(Generic[RecordT]):
         return state
 
     def begin(self, state: State[RecordT]) -> None:
-        """Makes what a first State, or one of a checkpoint, may lack; here nothing.  Collective: where it does."""
+        """Prepares the method for a first State or one of a checkpoint; here it does nothing.
+
+        Collective: where a method does something.
+        """
 
     def move_multipliers(self, state: State[RecordT]) -> None:
-        """Does nothing where there are no multipliers.  Collective: where there are."""
+        """Moves the multipliers; here there are none, and it does nothing.  Collective: where there are."""
 
     def evaluate(self, state: State[RecordT], feasible: bool = False) -> Errors:
-        """Errors of the weights that the run shows.  Where Z is feasible, E_Q = E1.  Collective: yes."""
+        """Computes the errors of the weights that the run shows.  feasible: as in `errors_of`.  Collective: yes."""
         return errors_of(self.parts, replace(state, weights=state.result), feasible)
 
     def notes(self, state: State[RecordT]) -> dict[str, Any]:
-        """Further keys of an iteration's record; "phase" if it is not "iteration".  Collective: no."""
+        """Returns further keys of an iteration's record; "phase" if it is not "iteration".  Collective: no."""
         return {}
 
     def finish(self, state: State[RecordT]) -> State[RecordT]:
-        """The weights that the run shows.  Collective: where a method makes other ones."""
+        """Ends the run: returns a State with the weights that it shows.
+
+        Collective: where a method makes other ones.
+        """
         return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
 
 
 def step_against(parts: HalfStepContext, weights: Array, gradient: Array) -> None:
-    """Moves flat weights against the gradient of E1 (a sum over points), in place.  Collective: yes.
+    """Moves weights (P,) along minus the gradient (P,) of E1, a sum over points, in place.  Collective: yes.
 
-    The step begins at 1/N, N the sum of the points' weights, is halved until E1 falls, and ends at the minimum of the
-    parabola through E1, its slope and that value if E1 is lower there.
+    The step begins at 1 / N, with N the sum of the points' weights, and is halved until E1 falls.  A parabola through
+    E1 at the beginning, its slope and that lower value then has a minimum, which is taken if E1 is lower there.
     """
     N, shapes = parts.points.total_weight, parts.plan.chain.block_shapes
     start, slope = weights.copy(), parts.team.from_root(lambda: -float(gradient @ gradient) / N)
@@ -187,7 +195,7 @@ def step_against(parts: HalfStepContext, weights: Array, gradient: Array) -> Non
 
 
 def random_start(parts: HalfStepContext, range_: float, seed: int) -> Array:
-    """Gives every rank the random weights that rank 0 draws, for processors round orthogonal matrices differently.
+    """Gives every rank the random weights that rank 0 draws, since processors round orthogonal matrices differently.
 
     range_, seed: as in `random_weights`.  Collective: yes.
     """
@@ -197,12 +205,12 @@ def random_start(parts: HalfStepContext, range_: float, seed: int) -> Array:
 
 
 def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
-    """Random weights (P,), flat: w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).
+    """Draws random weights (P,), w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).
+
+    Biases and the output layer are drawn alike; weights that a trainer or a layer's own fitter will find are 0.
 
     range_: 0 stands for RANGE.
-    seed: of the random streams, of which each parameter block has its own.
-    Biases and the output layer are drawn alike; weights that a trainer or a layer's own fitter will find are 0.
-    Collective: no.
+    seed: of the random streams, of which each parameter block has its own.  Collective: no.
     """
     flat = np.concatenate([random_block(plan, b, range_ or RANGE, seed) for b in range(len(plan.chain.net.blocks))])
     remember(plan, flat, seed)
@@ -212,7 +220,7 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
 def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
     """Replaces recurrent weights in `flat` (P,) by a share of a matrix that keeps the length of a state.
 
-    It is the identity under activations that have no upper bound, and a random orthogonal matrix under others.
+    That matrix is the identity under activations without an upper bound, and a random orthogonal one under others.
     Collective: no.
     """
     chain = plan.chain
@@ -225,8 +233,8 @@ def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
     """Draws the random weights of one parameter block, flat, from a stream of its own.  Collective: no.
 
-    Where skips join more than DEEP layers by addition, the weights of these L layers are divided by L: together they
-    add as much as one layer would, however deep the net is.
+    If more than DEEP layers are added to skips, the weights of these L layers are divided by L: together they add as
+    much as one layer would, however deep the net is.
     """
     chain = plan.chain.net
     (h, d), map_, added = chain.block_shapes[block], chain.blocks[block].own, chain.added

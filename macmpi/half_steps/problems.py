@@ -1,6 +1,6 @@
-"""Problems of a state, pure functions of what a half step prepares once.
+"""A half step prepares its inputs once, and pure functions make its problems from them.
 
-Z-problems, eq. (4), are those of some points, with the forms M_k in which the constraints z_k - f_k are measured;
+Z-problems, eq. (4), are those of some points, with the forms M_k in which the constraints z_k - f_k are measured.
 W-problems, eq. (3), are the regressions of units and segments.
 """
 
@@ -32,10 +32,10 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class ZInputs:
-    """A Z-step prepares this once: `z_problem` makes eq. (4) of any points from it.
+    """Holds what a Z-step prepares once; from it `z_problem` makes eq. (4) for any points.
 
     weights: of each parameter block.
-    Z, multipliers (n, sum H): of all points that this rank holds; the latter may be empty.
+    Z, multipliers (n, sum H): of all points that this rank holds; there may be no multipliers.
     metrics: mu M_k of each site.
     features: the inputs of the first segment's regression.
     """
@@ -49,19 +49,22 @@ class ZInputs:
 
 
 def prepare_z(parts: HalfStepContext, state: State[MacState]) -> ZInputs:
-    """Prepares a Z-step, with the metric of its mu.  Collective: yes."""
+    """Prepares a Z-step, with the metric of the present mu.  Collective: yes."""
     renew_metric(parts, state)
     return z_inputs(parts, state)
 
 
 def z_inputs(parts: HalfStepContext, state: State[MacState]) -> ZInputs:
-    """Collects what the Z-problems of the present state are made of.  Collective: yes."""
+    """Collects the inputs of the present state's Z-problems.  Collective: yes."""
     weights, forms = parts.weights(state), metrics(parts.plan, state)
     return ZInputs(parts, weights, state.Z, state.own.multipliers, forms, parts.first(state).features)
 
 
 def z_problem(given: ZInputs, rows: RowIndex, shifted: bool = True) -> ZProblem:
-    """Eq. (4) for some points; without the shift by multipliers where `shifted` is False.  Collective: no."""
+    """Makes the problem of eq. (4) for some points.
+
+    shifted: whether with the shift by the multipliers.  Collective: no.
+    """
     parts, plan, moves = given.parts, given.parts.plan, given.parts.plan.resolved.schedule.multipliers
     return ZProblem(
         segments=(plan.features[0], *plan.chain.segments[1:]),
@@ -81,11 +84,11 @@ def z_problem(given: ZInputs, rows: RowIndex, shifted: bool = True) -> ZProblem:
 
 
 FLOOR, DAMPING = 1e-2, 0.1
-"""Bounds of the metrics: least variance, in shares of a site's largest; identity added to a mean curvature of 1."""
+"""A variance counts at least as FLOOR times the largest of its site; DAMPING I is added to a mean curvature of 1."""
 
 
 def metrics(plan: Plan, state: State[MacState]) -> tuple[Metric, ...]:
-    """mu M_k of each site.  Collective: no."""
+    """Returns mu M_k of each site.  Collective: no."""
     if plan.resolved.metric == "identity":
         return (metric(state.mu, plan.dtype),) * len(plan.chain.sites)
     forms, at = [], 0
@@ -98,28 +101,29 @@ def metrics(plan: Plan, state: State[MacState]) -> tuple[Metric, ...]:
 
 
 def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
-    """The form in which a hidden segment's own regression is measured: M_k without mu.  Collective: no."""
+    """Returns M_k without mu, the form in which a hidden segment's own regression is measured.  Collective: no."""
     if plan.resolved.metric == "identity":
         return metric(1.0, plan.dtype)
     return metric(state.own.metric[plan.chain.site_columns[k]], plan.dtype)
 
 
 def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
-    """u_k = M_k^-1 lambda_k of some points, all sites side by side: (n, sum H).
+    """Computes u_k = M_k^-1 lambda_k for some points, all sites side by side: (n, sum H).
 
-    forms: M_k of each site; multipliers (n, sum H): lambda.  Collective: no.
+    forms: M_k of each site, with mu in it, as `metrics` returns it.
+    multipliers (n, sum H): lambda.  Collective: no.
     """
     sites = zip(plan.chain.site_columns, forms, strict=True)
     return np.hstack([times(multipliers[:, columns], form.inverse) for columns, form in sites])
 
 
 def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
-    """Computes the metrics M_k of the sites again where mu has changed since they were made; else does nothing.
+    """Computes the metrics M_k of the sites again if mu has changed since they were made, and keeps them in the state.
 
     "variance": M_k is diagonal, 1 / variance of each coordinate, where no variance counts as less than FLOOR times the
     largest of its site.
     "curvature": M_k is about the mean of Phi_k^T Phi_k over the sample points, to which DAMPING I is added.
-    Both are scaled to a mean eigenvalue of 1 and kept in the state; nothing is done for "identity".  Collective: yes.
+    Both are scaled to a mean eigenvalue of 1.  For "identity" nothing is done.  Collective: yes.
     """
     plan, points, record = parts.plan, parts.points, state.own
     if plan.resolved.metric == "identity" or record.metric_mu == state.mu:
@@ -136,7 +140,7 @@ def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
 
 
 def _variance(points: Points, weights: Array | None, z: Array) -> Array:
-    """The variance of each column over all points, as they weigh.  Collective: where no rank sums alone."""
+    """Computes the variance of each column over all points, with their weights.  Collective: where `points.over` is."""
 
     def sums(of: Callable[[slice], Array]) -> Array:
         (total,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))
@@ -147,11 +151,13 @@ def _variance(points: Points, weights: Array | None, z: Array) -> Array:
 
 
 def _curvatures(parts: HalfStepContext, weights: list[Array], sites: list[Array]) -> list[Array]:
-    """M_k = E[J_{k+1}^T M_{k+1} J_{k+1}] of each site, damped, from the loss's mean curvature on.  Collective: yes.
+    """Computes M_k = E[J_{k+1}^T M_{k+1} J_{k+1}] of each site, damped, beginning at the loss's mean curvature.
 
-    weights: float64.  sites: the coordinates of each site.
-    Each mean is taken of one map at a time, so that M_k is E[Phi_k^T Phi_k] only where all points have the same
+    Each mean is taken for one map at a time, so that M_k is E[Phi_k^T Phi_k] only if all points have the same
     derivatives.
+
+    weights: float64.
+    sites: the coordinates of each site.  Collective: yes.
     """
     plan, points = parts.plan, parts.points
     average, segments = points.average, plan.chain.segments
@@ -167,7 +173,7 @@ def _curvatures(parts: HalfStepContext, weights: list[Array], sites: list[Array]
 
 
 def _damped(M: Array) -> Array:
-    """M scaled to a mean eigenvalue of 1, negative ones left out, plus DAMPING I; I where M is nothing but rounding."""
+    """Scales M to a mean eigenvalue of 1, with negative eigenvalues as 0, and adds DAMPING I; I replaces an M of 0."""
     values, vectors = np.linalg.eigh(0.5 * (M + M.T))
     values = np.maximum(values, 0.0)
     mean = values.mean()
@@ -180,11 +186,11 @@ def _damped(M: Array) -> Array:
 
 @dataclass(frozen=True)
 class WInputs:
-    """A W-step prepares this once: `w_problem` makes the regression of any job from it and from the state's Grams.
+    """Holds what a W-step prepares once; from it and the state's Grams `w_problem` makes the regression of any job.
 
     coordinates (n, sum H): z_k - u_k of all sites.
     inputs: of the regression of each segment that has jobs or whose Gram is made again.
-    at_hand: of segments that are fitted to the points at hand, the inputs at these.
+    at_hand: for segments that are fitted to the points at hand, the inputs of these points.
     """
 
     parts: HalfStepContext
@@ -196,7 +202,10 @@ class WInputs:
 
 
 def prepare_w(parts: HalfStepContext, work: WorkList, state: State[MacState]) -> WInputs:
-    """Prepares the regressions of a work list: features by points, then Allgatherv.  Collective: yes."""
+    """Prepares the regressions of a work list: each rank makes features of its points, and an Allgatherv shares them.
+
+    Collective: yes.
+    """
     forms, Z = measured(parts, state) if work.jobs else ((), state.Z)
     first = parts.first(state) if 0 in work.features else None
     given = WInputs(parts, state, forms, Z)
@@ -215,19 +224,19 @@ def prepare_w(parts: HalfStepContext, work: WorkList, state: State[MacState]) ->
 
 
 def _at_hand(given: WInputs, k: int) -> Inputs:
-    """Gathers what the regression of a segment reads of the points at hand.  Collective: yes."""
+    """Gathers the inputs and targets of a segment's regression for the points at hand.  Collective: yes."""
     inputs, gather, share = given.inputs[k], given.parts.points.at_hand, given.parts.points.share
     features = gather(inputs.features)
     design = features if inputs.design is inputs.features else gather(inputs.design)
     rounded = design if inputs.rounded is inputs.design else gather(inputs.rounded)
     weights = None if inputs.weights is None else gather(inputs.weights)
-    if share < 1.0 and not given.parts.plan.resolved.regressions[k].by_fitter:  # the ridge is that of all points
+    if share < 1.0 and not given.parts.plan.resolved.regressions[k].by_fitter:  # since the ridge is for all points
         weights = (np.ones(len(features)) if weights is None else weights) / share
     return Inputs(features, design, rounded, gather(inputs.targets), weights)
 
 
 def measured(parts: HalfStepContext, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
-    """Gives mu M_k of each site, and z_k - u_k of all sites (n, sum H): z where there are no multipliers.
+    """Returns mu M_k of each site, and z_k - u_k of all sites (n, sum H), which is z if there are no multipliers.
 
     Collective: no.
     """
@@ -239,15 +248,15 @@ def measured(parts: HalfStepContext, state: State[MacState]) -> tuple[tuple[Metr
 
 
 def targets(given: WInputs, k: int) -> Rows:
-    """The targets of segment k: z_k - u_k, or of the last segment y.  Collective: no."""
+    """Returns the targets of segment k: z_k - u_k, or y of the last segment.  Collective: no."""
     sites = given.parts.plan.chain.site_columns
     return given.parts.data.Y if k == len(sites) else given.coordinates[:, sites[k]]
 
 
 def targets_of_group(given: WInputs, k: int) -> Rows:
-    """The targets of segment k and of those that share its weights, one after the other.  Collective: no.
+    """Returns the targets of segment k and of the segments that share its weights, joined.  Collective: no.
 
-    Of units they are without those of what the segments pass on.
+    If units are fitted one by one, the targets of columns that the segments only pass on are left out.
     """
     plan = given.parts.plan
     n = plan.chain.views[k].map.n_out if plan.resolved.regressions[k].by_unit else None
@@ -255,9 +264,9 @@ def targets_of_group(given: WInputs, k: int) -> Rows:
 
 
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
-    """The targets of some units of segment k's regression, by row of its design.  Collective: no.
+    """Returns the targets of some units of segment k's regression, one row for each row of its design.
 
-    They are those of the segment, less what a skip adds to the units' outputs.
+    They are the targets of the segment, minus what a skip adds to the units' outputs.  Collective: no.
     """
     inputs = given.at_hand.get(k, given.inputs[k])
     passed = inputs.features if given.parts.plan.chain.segments[k].added else None
@@ -265,12 +274,13 @@ def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
 
 
 def _core_targets(given: WInputs, k: int) -> Rows:
-    """t + (a - q(a)), the targets of segment k's regression under a quantiser q; t are those of the segment.
+    """Makes t + (a - q(a)), the targets of segment k's regression before a quantiser q.
 
-    With a the present outputs of the regression, the present weights then stay where they are once q(a) = t.
+    t are the targets of the segment, and a the present outputs of the regression: once q(a) = t, the present weights
+    fit exactly.
     """
     segment, weights = given.parts.plan.chain.segments[k], given.parts.weights(given.state)
-    weights, T = tuple(W.copy() for W in weights), targets(given, k)  # others are solved for before these are read
+    weights, T = tuple(W.copy() for W in weights), targets(given, k)  # the state's weights change before these are read
     A, after = given.parts.inputs(k, given.state), segment.core + 1
 
     def make(rows: Any) -> Array:
@@ -282,7 +292,7 @@ def _core_targets(given: WInputs, k: int) -> Rows:
 
 
 def layer_gram(given: WInputs, k: int) -> LayerGram:
-    """The present Gram of segment k's regression, with all that solvers ask of it besides.  Collective: no."""
+    """Collects the present Gram of segment k's regression, its ridge and what else solvers read.  Collective: no."""
     plan, grams = given.parts.plan, given.state.own.grams
     side = plan.offsets.sides[k]
     G = grams[plan.offsets.gram(k)].reshape(side, side)
@@ -293,10 +303,11 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
 
 
 def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
-    """The regression of a job, from the present weights: of units a `UnitProblem`, else a `SegmentProblem`.
+    """Makes the regression of a job, from the present weights: a `UnitProblem` for units, else a `SegmentProblem`.
 
-    factor: what the solver's system has made of the Gram, if it has one.
-    It reads all points that this rank holds, or those at hand.  Collective: no.
+    It reads all points that this rank holds, or those at hand.
+
+    factor: of the Gram, as the solver's system has prepared it, if it has one.  Collective: no.
     """
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
     view, ridge, flat = plan.chain.views[k], plan.unit_ridge(k, state.mu), state.weights[job.place]
@@ -322,9 +333,9 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
-    """The segments of segment k's group as one, with its blocks numbered from 0, and their losses' weighted sum.
+    """Joins the segments of segment k's group to one net, with blocks numbered from 0, and sums their losses.
 
-    A loss counts by its segment's penalty weight, as a multiple of that of segment k.
+    The weight of a loss is its segment's penalty weight as a multiple of that of segment k.
     """
     plan, state = given.parts.plan, given.state
     numbers, group = {block: i for i, block in enumerate(plan.chain.regressed(k))}, plan.chain.groups[k]

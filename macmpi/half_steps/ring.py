@@ -1,14 +1,14 @@
-"""ParMAC's W-step: jobs go round the ring of blocks, and each rank trains those that it has on its own points.
+"""In ParMAC's W-step jobs travel round a ring of blocks of points, and each rank trains them on its own points.
 
-A stochastic W-step, for comparison with the exact one by sums over points.  What travels is a job's weights and their
-velocity; points and coordinates stay.
+This stochastic W-step is here for comparison with the exact one by sums over points.  A job's weights and their
+velocity travel; points and coordinates stay.
 
-A submodel is a job of the W-step: units of a layer, in coordinates phi in which the Gram of their inputs is the
-identity, or a whole segment, whose phi are its weights as they are.  B blocks of points stand in a ring, contiguous
-runs of them on ranks.  A submodel starts at a block of its own and goes from each block to the next, from the last to
-the first; a round takes it once to each.  What it becomes depends on its way alone.  A rank takes it through all of its
-own blocks before it passes it on: a leg.  So a round is as many passes as there are ranks, whatever B is, and in each
-leg every rank works on what it has.
+A submodel is a job of the W-step.  It is a run of units of a layer, in coordinates phi in which the Gram of their
+inputs is the identity, or a whole segment, whose phi are its weights as they are.  B blocks of points form a ring, of
+which each rank has a contiguous run.  A submodel starts at a block of its own and goes from each block to the next, and
+from the last to the first; a round takes it once to each.  So its outcome depends on its way alone.  In a leg a rank
+takes its submodels through all of its own blocks, and then passes them on.  So a round has as many legs as there are
+ranks, whatever B is, and in each leg every rank works.
 """
 
 from __future__ import annotations
@@ -36,14 +36,12 @@ from macmpi.solvers.w_problem import UnitProblem, WProblem
 from macmpi.typing import Array
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what goes too far is not kept
+@np.errstate(over="ignore", invalid="ignore")  # weights that go too far are not kept
 def travel(given: WInputs, jobs: Sequence[Job]) -> None:
-    """Trains each job for e rounds, then gives its weights to all ranks; a row's start stays where it is no worse.
+    """Trains each job for e rounds, then gives its weights to all ranks; a row that is no better keeps its start.
 
-    Collective: yes.
-
-    Cost of a rank, with N/P points, M weights that travel, e rounds: 2 N/P D^2 flops for the features of a layer of D
-    inputs, 4 (e + 1) M N/P for steps and checks; 2 e M numbers are passed on, M gathered at the end.
+    Cost of a rank with N/P points, M weights that travel and e rounds: 2 N/P D^2 flops for the features of a layer of D
+    inputs, 4 (e + 1) M N/P for steps and checks; 2 e M numbers are passed on, M gathered at the end.  Collective: yes.
     """
     plan, team = given.parts.plan, given.parts.team
     points, solver = plan.work.train, plan.resolved.ring
@@ -61,9 +59,9 @@ def travel(given: WInputs, jobs: Sequence[Job]) -> None:
 
 
 def _keep_better(given: WInputs, jobs: Sequence[Job], weights: Array) -> None:
-    """Puts flat weights into the state for those rows of the jobs whose objective has fallen.
+    """Puts new weights (P,) into the state for those rows of the jobs whose objective has fallen.
 
-    The objectives before and after are sums over all points, of all segments in one exchange; rank 0's decide.
+    The objectives before and after are sums over all points, for all segments in one exchange; rank 0's numbers decide.
     Collective: yes.
     """
     parts = given.parts
@@ -89,14 +87,14 @@ def _keep_better(given: WInputs, jobs: Sequence[Job], weights: Array) -> None:
 
 
 def _joined(jobs: Sequence[Job]) -> Job:
-    """Gives all jobs of one segment as a single job of all of its units."""
+    """Joins all jobs of one segment to a single job of all its units."""
     first, last = jobs[0], jobs[-1]
     units = None if first.units is None or last.units is None else Tile(first.units.start, last.units.stop)
     return Job(first.segment, units, slice(first.place.start, last.place.stop), 0.0)
 
 
 def matrix_of(flat: Array, job: Job) -> Array:
-    """A view of a job's part of a flat array: a row for each unit, or one for a segment that is trained as a whole.
+    """Returns a view of a job's part of a flat array, a row for each unit, or one row for a whole segment.
 
     Collective: no.
     """
@@ -104,10 +102,10 @@ def matrix_of(flat: Array, job: Job) -> Array:
 
 
 class Travelling:
-    """The jobs of a segment, trained by the gradients of their W-problems.
+    """Trains the jobs of a segment by the gradients of their W-problems.
 
-    phi are the weights of each unit in coordinates in which the Gram of what it reads is the identity; of a segment
-    that is trained as a whole, they are its weights as they are.  Collective: no.
+    phi are the weights of each unit in coordinates in which the Gram of its inputs is the identity; for a segment that
+    is trained as a whole, they are its weights as they are.  Collective: no.
     """
 
     def __init__(self, k: int, given: WInputs) -> None:
@@ -119,21 +117,22 @@ class Travelling:
         self._problems: dict[int, tuple[WProblem, UnitWhitening]] = {}
 
     def problem(self, job: Job) -> tuple[WProblem, UnitWhitening]:
-        """Gives the W-problem of a job, and the whitening that turns its weights into phi and back.  Collective: no."""
+        """Makes the W-problem of a job, and the whitening that turns its weights into phi and back.  Collective: no."""
         if job.place.start not in self._problems:
             problem = w_problem(self._given, job, self._factor)
             self._problems[job.place.start] = problem, UnitWhitening(problem.parts())
         return self._problems[job.place.start]
 
     def fastest(self, points: float, momentum: float) -> float:
-        """The largest rate at which the noise of minibatches does not undo what steps gain; inf where none is known.
+        """Computes the largest rate at which the noise of minibatches does not undo the gain of steps.
 
-        points: of a minibatch.  momentum: as SGDW has it.
-        For a linear unit, with the error e of phi and H a minibatch's Gram where that of all points is the identity,
-        E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2, which is least at r = 1 / (1 + width /
-        points): half of this r is taken.  Momentum makes steps 1 / (1 - momentum) times, a slope s of the activation
-        s^2 times as long.
-        No limit is known for a segment that is trained as a whole.  Collective: no.
+        For a linear unit with the error e of phi, and H the Gram of a minibatch where that of all points is the
+        identity, E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2.  That is least at
+        r = 1 / (1 + width / points), and half of this r is taken.  Momentum makes steps longer by 1 / (1 - momentum), a
+        slope s of the activation by s^2.  For a segment that is trained as a whole no limit is known, and it is inf.
+
+        points: of a minibatch.
+        momentum: as SGDW has it.  Collective: no.
         """
         if not self._by_unit:
             return float("inf")
@@ -142,11 +141,12 @@ class Travelling:
         return 0.5 * (1.0 - momentum) / (slope**2 * noise)
 
     def at(self, order: Array) -> Callable[[Job], Gradient]:
-        """Gives a function that makes, for a job, the gradient of its objective over minibatches of these points.
+        """Returns a function that makes, for a job, the gradient of its objective over minibatches of some points.
 
-        order: rows of this rank, shuffled; a minibatch is a run of them.
-        The gradient is N times the mean over the minibatch, and the ridge's; of a segment that is trained as a whole,
-        that divided by the weight of all points.  Collective: no.
+        The gradient is N times the mean over the minibatch, plus that of the ridge; for a segment that is trained as a
+        whole, this is divided by the sum of all points' weights.
+
+        order: rows of this rank, shuffled; a minibatch is a run of them.  Collective: no.
         """
         P, points = (self._view.rows_per_point if self._by_unit else 1), self._given.parts.plan.n_train
         rows_of = (P * order[:, None] + np.arange(P)).reshape(len(order), P)
@@ -167,9 +167,9 @@ class Travelling:
 
 
 class Dense(Travelling):
-    """A layer of dense units; its features [A, 1] L^-T, which phi multiplies, are made once: n (D + 1) numbers.
+    """Trains the jobs of a dense layer; the features [A, 1] L^-T, which phi multiplies, are made once.
 
-    Collective: no.
+    They are n (D + 1) numbers.  Collective: no.
     """
 
     def __init__(self, k: int, given: WInputs, here: Sequence[Tile]) -> None:
@@ -200,10 +200,10 @@ class Dense(Travelling):
 
 
 class Submodels:
-    """The weights of all jobs that travel round the ring, as this rank has them.
+    """Holds the weights of all jobs that travel round the ring, as this rank has them.
 
-    flat (2 P,): phi of each job at its job's place among the weights, then all velocities.  Those of the jobs that are
-        on this rank in the present leg are current, the others are not.  Collective: no.
+    flat (2 P,): phi of each job at the job's place among the weights, then all velocities.  Only those of the jobs that
+        are on this rank in the present leg are up to date.  Collective: no.
     """
 
     def __init__(self, given: WInputs, ring: Ring, rank: int) -> None:
@@ -219,17 +219,17 @@ class Submodels:
             matrix_of(self._phi, job)[:] = self._whitening(job).into(matrix_of(state.weights, job).astype(float))
 
     def _at_home(self) -> list[Job]:
-        """The jobs that start and end on this rank."""
+        """Lists the jobs that start and end on this rank."""
         return [self._ring.jobs[j] for j in self._ring.at(self._rank, 0)]
 
     def _whitening(self, job: Job) -> UnitWhitening:
-        """Turns the weights of a job into phi."""
+        """Returns the whitening that turns the weights of a job into phi and back."""
         return self._travelling[job.segment].problem(job)[1]
 
     def parts(self, leg: int) -> dict[int, list[slice]]:
-        """The places in `flat` of the jobs that this rank has in a leg, and those of the jobs of the rank before it.
+        """Returns, by rank, the places in `flat` of the jobs that this rank and the rank before it have in a leg.
 
-        By rank; these are the two entries that `shift_to_next` reads.  Collective: no.
+        These are the two entries that `shift_to_next` reads.  Collective: no.
         """
         of = {r % self._ring.ranks for r in (self._rank, self._rank - 1)}
         held, M = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}, len(self._phi)
@@ -238,9 +238,9 @@ class Submodels:
     def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
         """Trains each job whose turn at a block of points comes in this leg, one step for each minibatch of the block.
 
-        rows: of the block, which this rank holds.
-        The order of the points depends on the block, the round and the iteration alone, not on the job.  Collective:
-        no.
+        The order of the points depends on the block, the round and the iteration alone, not on the job.
+
+        rows: of the block, which this rank holds.  Collective: no.
         """
         ring = self._ring
         here = [(ring.round_of(j, block, leg), ring.jobs[j].segment, j) for j in ring.at(self._rank, leg)]
@@ -256,7 +256,7 @@ class Submodels:
                 phi[:], velocity[:] = solver.steps(phi, velocity, batches, gradient_of(job), rate)
 
     def weights(self) -> Array:
-        """All weights (P,), flat: of the jobs at home on this rank as they are after the last leg, else the state's.
+        """Returns weights (P,): those of the jobs at home on this rank after the last leg, the others from the state.
 
         Collective: no.
         """
@@ -268,12 +268,13 @@ class Submodels:
 
 @dataclass(frozen=True)
 class Ring:
-    """The schedule of the ring: which rank trains which job on which block of points, and when.  Collective: no.
+    """Schedules the ring: says which rank trains which job on which block of points, and when.  Collective: no.
 
-    jobs: what travels.
+    Work is even over the blocks from which jobs start, whatever the runs are.
+
+    jobs: the jobs that travel.
     runs: the blocks of each rank.
     rounds: how often each job comes to each block.
-    Work is even over the blocks that jobs start from, whatever the runs are.
     """
 
     jobs: tuple[Job, ...]
@@ -294,16 +295,13 @@ class Ring:
     def legs(self) -> int:
         """The number of legs: rounds times ranks, and one more.  Between two legs all ranks pass their jobs on.
 
-        The last leg ends where the first began.  Collective: no.
+        In the last leg a job is again on the rank where it began.  Collective: no.
         """
         return self.rounds * self.ranks + 1
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """The block that each job starts from: evenly spaced ones, where there are more blocks than jobs.
-
-        Collective: no.
-        """
+        """The block from which each job starts; with more blocks than jobs these are evenly spaced.  Collective: no."""
         places = self.blocks if self.blocks <= BLOCKS else min(self.blocks, len(self.jobs))
         owners = tiles.assign_by_cost([job.cost for job in self.jobs], places)
         starts = {j: place * self.blocks // places for place, owned in enumerate(owners) for j in owned}
@@ -311,20 +309,24 @@ class Ring:
 
     @cached_property
     def homes(self) -> tuple[int, ...]:
-        """For each job the rank that owns the block where it starts; it ends there, too.  Collective: no."""
+        """For each job the rank that owns the block where it starts, and where it ends, too.  Collective: no."""
         stops = [run.stop for run in self.runs]
         return tuple(bisect_right(stops, b) for b in self.starts)
 
     def at(self, rank: int, leg: int) -> list[int]:
-        """The jobs that a rank has in a leg, by number: in the first and in the last those at home.  Collective: no."""
+        """Lists the numbers of the jobs that a rank has in a leg: in the first and the last one those at home.
+
+        Collective: no.
+        """
         return [j for j, home in enumerate(self.homes) if (home + leg) % self.ranks == rank]
 
     def round_of(self, job: int, block: int, leg: int) -> int | None:
-        """The round, counted from 0, in which a job is trained on a block in a leg; None where it is not.
+        """Returns the round, from 0, in which a job is trained on a block in a leg; None if it is not.
 
-        block: one of the rank that has the job in this leg.
-        Where that rank is the job's home, a leg begins a round at the job's first block and ends the round before in
-        the blocks before that.  Collective: no.
+        On the rank that is the job's home, a leg begins a round at the job's first block, and ends the last round in
+        the blocks before that.
+
+        block: one of the rank that has the job in this leg.  Collective: no.
         """
         at_home = leg % self.ranks == 0
         number = leg // self.ranks - (at_home and block < self.starts[job])

@@ -1,6 +1,6 @@
-"""The W-step: its work list, phases with an exchange behind each, is carried out rank by rank.
+"""The W-step carries out a work list: each rank does its tasks in every phase, and an exchange ends the phase.
 
-Its tasks are layers that trainers fit, regressions, and what the units of a layer share.
+The tasks are layers that trainers fit, regressions, and the Grams and factors that the units of a layer share.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ def words(plan: Plan) -> str:
 
 
 def fit(parts: HalfStepContext, segments: Sequence[int], state: State[MacState]) -> None:
-    """Does the W-step of some segments: trainers' layers and regressions, without over-relaxation.  Collective: yes.
+    """Does the W-step of some segments, their trainers' layers and their regressions, without over-relaxation.
 
-    segments: their numbers.
+    segments: their numbers.  Collective: yes.
     """
     work = parts.plan.work
     solve(parts, work.leading(segments), state)
@@ -57,9 +57,10 @@ def solve(
     plain: bool = False,
     minibatch: int | None = None,
 ) -> None:
-    """Carries out a work list: layers by their trainers, or regressions and the Grams that it makes again.
+    """Carries out a work list: layers by their trainers, or regressions and the Grams that are made again.
 
-    plain: nothing is over-relaxed.  minibatch: the coordinates of its points alone have changed since the last W-step.
+    plain: whether the solvers do without over-relaxation.
+    minibatch: the number of the minibatch whose points alone have other coordinates since the last W-step; None: all.
     Collective: yes.
     """
     if not work.phases:
@@ -82,22 +83,25 @@ def solve(
 
 
 class Solving:
-    """Each kind of task of a W-step has a method that does it; weights and Grams are in place in its State.
+    """Does the tasks of a W-step: each kind of task has a method, which changes weights or Grams in the State.
 
-    A selection, which keeps other results, is a subclass.  Collective: where a method says so.
+    A selection, which keeps other results, is a subclass.
 
-    factors: what has been made of the Gram of each segment.
+    factors: for each segment the prepared factor of its Gram.  Collective: where a method says so.
     """
 
     def __init__(self, given: WInputs, plain: bool, factors: dict[int, Any]) -> None:
         self.given, self.plain, self.factors = given, plain, factors
 
     def summed(self, what: str, place: slice, over_points: OverPoints) -> OverPoints:
-        """Sums up over all points what becomes "grams" or "weights" there.  Collective: where `over_points` is."""
+        """Returns the function that sums over points for Grams or weights at a place; here it is `over_points`.
+
+        what: "grams" or "weights".  Collective: where `over_points` is.
+        """
         return over_points
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        """Puts a Gram of inputs, or some rows of it, in its place.  Collective: where `over_points` is."""
+        """Sums a Gram of inputs, or some rows of it, and puts it in its place.  Collective: where `over_points` is."""
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
         rows, system = None if gram.rows is None else gram.rows.rows, plan.resolved.regressions[k].system
         assert system is not None
@@ -112,7 +116,7 @@ class Solving:
             grams[gram.place] = G.ravel()
 
     def factor(self, segment: int) -> None:
-        """Makes a large factor, in pieces, and keeps it for the jobs of its segment.  Collective: yes."""
+        """Makes a large factor, each rank some pieces, and keeps it for the jobs of its segment.  Collective: yes."""
         self._factor(segment, self.given.parts.shared_matrix)
 
     def _factor(self, k: int, shared_matrix: SharedMatrix = ALONE) -> Any:
@@ -122,7 +126,7 @@ class Solving:
         return self.factors.get(k)
 
     def solve(self, job: Job) -> None:
-        """Solves a regression and puts its weights in place.  Collective: where no rank sums alone."""
+        """Solves a regression and puts its weights in place.  Collective: where `Points.over` is."""
         plan, points, k = self.given.parts.plan, self.given.parts.points, job.segment
         regression, over_points = plan.resolved.regressions[k], points.alone if plan.work.at_hand(k) else points.over
         with located("W", k, job.units):
@@ -141,7 +145,7 @@ class Solving:
         travel(self.given, jobs)
 
     def train(self, layer: Layer) -> None:
-        """Fits a layer by its trainer to the points at hand; then to all points, where these are only some of them.
+        """Fits a layer by its trainer to the points at hand, and then to all points if these are only some of them.
 
         Collective: where no rank holds all points.
         """
@@ -164,11 +168,11 @@ class Solving:
 
 
 class RunningSums(Solving):
-    """Solves regressions in closed form behind the Z-step of one minibatch: its sums over points alone are made again.
+    """Solves regressions in closed form after the Z-step of one minibatch, and sums only over its points again.
 
-    Such a regression reads G = [A, 1]^T [A, 1] and T^T [A, 1] alone.  The State keeps each minibatch's own part of
-    these: where the others' coordinates stay, all parts together are the sums over all points.  At first all parts are
-    made.  Collective: where a method says so.
+    Such a regression reads nothing but G = [A, 1]^T [A, 1] and T^T [A, 1].  The State keeps the share of each minibatch
+    in these sums.  While the coordinates of the others stay, all shares together are the sums over all points.  The
+    first time all shares are made.  Collective: where a method says so.
     """
 
     def __init__(self, minibatch: int, given: WInputs, plain: bool, factors: dict[int, Any]) -> None:
@@ -182,9 +186,9 @@ class RunningSums(Solving):
         self._sums = {"weights": sums[:, :weights], "grams": sums[:, weights:]}
 
     def summed(self, what: str, place: slice, over_points: OverPoints) -> OverPoints:
-        """Sums up what becomes "grams" or "weights": of the present minibatch again, of the others as kept.
+        """Returns a function that sums over the present minibatch again, and adds the kept sums of the others.
 
-        Collective: where `over_points` is.
+        what, place: whether for "grams" or "weights", and where among them.  Collective: where `over_points` is.
         """
         kept = self._sums[what][:, place]
 
@@ -208,9 +212,9 @@ class RunningSums(Solving):
 def keep_better(
     parts: HalfStepContext, before: Array, state: State[MacState], segments: Sequence[int] | None = None
 ) -> None:
-    """Puts the weights `before` back into each segment whose own error has risen since.
+    """Puts the weights `before` (P,) back into each segment whose own error has risen since.
 
-    segments: their numbers; None: those that are `quantised`.  Collective: yes.
+    segments: the numbers of the segments to check; None: those that end in a quantiser.  Collective: yes.
     """
     plan = parts.plan
     for k in plan.chain.quantised if segments is None else segments:
@@ -221,9 +225,9 @@ def keep_better(
 
 
 def _segment_error(parts: HalfStepContext, k: int, flat: Array, state: State[MacState]) -> float:
-    """1/2 sum w r^T M_k r over all points, r = t - f_k, with flat weights; of the last segment the loss.
+    """Computes the error of segment k with weights (P,): 1/2 sum w r^T M_k r over all points, r = t - f_k.
 
-    Collective: yes.
+    The error of the last segment is the loss.  Collective: yes.
     """
     weights, segment = block_views(flat, parts.plan.chain.block_shapes), parts.plan.chain.segments[k]
     given = WInputs(parts, state, *measured(parts, state))
@@ -241,7 +245,7 @@ def _segment_error(parts: HalfStepContext, k: int, flat: Array, state: State[Mac
 
 
 def carry_out(work: WorkList, tasks: Solving) -> None:
-    """Does what a work list asks of this rank, phase by phase.  Collective: yes."""
+    """Does this rank's tasks of a work list, phase by phase.  tasks: its methods do them.  Collective: yes."""
     parts = tasks.given.parts
     for phase in work.phases:
         with parts.team.clock("w"):
@@ -273,16 +277,16 @@ def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
     if exchange.parts:
         team.gather_parts(array, exchange.parts)
     elif exchange.what == "weights":
-        team.share_array(array)  # what all have found jointly is rounded as on rank 0
+        team.share_array(array)  # ranks round joint results differently: rank 0's count
     elif team.common(array):
-        team.fence(array)  # each has written its part
+        team.fence(array)  # each rank has written its part
 
 
 @contextmanager
 def located(half: str, *where: Any) -> Iterator[None]:
-    """Notes on an error raised inside where it was: error.located = (half, *where).  Collective: no.
+    """Sets the attribute `located` = (half, *where) of an error that is raised inside.  Collective: no.
 
-    half: "Z", with the rows, or "W", with the segment and its tile of units.
+    half, where: "Z" and the rows, or "W", the segment and its tile of units.
     """
     try:
         yield

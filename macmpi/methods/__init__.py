@@ -1,1 +1,1 @@
-"""Training methods around or instead of plain MAC, and starting points."""
+"""Here are the training methods that extend or replace plain MAC, and the starts of a run."""

@@ -1,20 +1,20 @@
-"""Feasible coordinates after each iteration, the output layer fitted to them, and momentum safeguarded by E1.
+"""Accelerated MAC makes the coordinates feasible after each iteration, and may add a step of momentum.
 
 After a Z-step and a W-step the coordinates become feasible, z_k = f_k(z_{k-1}): the next Z-step starts from what the
 net computes, and E_Q = E1 of the iterate.
 
-What the run shows and keeps is the iterate with its output layer fitted to f_K(... f_1(x)), on which its error depends,
-instead of z_K, to which the W-step fits it: W_{K+1} = argmin E1 + ridge (variable projection; Golub & Pereyra 1973).
-Neither the alternation nor the schedule sees that layer: begun from it, z_K hardly moves, and with it the layers below.
+The W-step fits the output layer to z_K, but the net's error depends on f_K(... f_1(x)).  So the run shows and keeps
+the iterate with an output layer that is fitted to f_K(... f_1(x)): W_{K+1} = argmin E1 + ridge (variable projection;
+Golub & Pereyra 1973).  The half steps and the schedule go on from the iterate without that layer: a Z-step that began
+from it would hardly move z_K, and so hardly move the layers below.
 
 With momentum, where the half steps have moved the weights from W_0 to W_1,
 
-    W_2 = W_1 + x (W_1 - W_0) + y P,   P the move of the iteration before,
+    W_2 = W_1 + x (W_1 - W_0) + y P,   P the move of the iteration before.
 
-(x, y) the minimum in that plane of the Gauss-Newton model of E1 at W_1, over evenly spaced points; weights of W_1 that
-a restraint has made 0 stay 0, and bounds hold.  W_2 is kept where
-E1(W_2) < E1(W_1), else tried closer to W_1, else W_1 stays: the iterate never has a larger E1 than the alternation's
-own.
+(x, y) minimises, in that plane, the Gauss-Newton model of E1 at W_1 over evenly spaced points; weights of W_1 that
+a restraint has made 0 stay 0, and bounds hold.  W_2 is kept if E1(W_2) < E1(W_1); else shorter steps are tried, and if
+none of them lowers E1, W_1 stays.  So the iterate never has a larger E1 than the half steps alone would give.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from macmpi.state import AcceleratedState, Errors, MacState, Pause, State, block
 from macmpi.typing import Array
 
 SAMPLED, MOST_APART = 600, 8
-"""The model of E1 is taken from evenly spaced points of each tile: about SAMPLED in all, or one in MOST_APART."""
+"""The model of E1 is a sum over evenly spaced points of each tile: about SAMPLED in all, at least one in MOST_APART."""
 
 LENGTHS = (1.0, 0.5, 0.25)
 """Shares of the model's step that are tried."""
 
 
 class Accelerated(Mac):
-    """MAC from feasible coordinates, with or without momentum.  Collective: where a method says so."""
+    """Is MAC from feasible coordinates, with or without momentum.  Collective: where a method says so."""
 
     @cached_property
     def momentum(self) -> bool:
@@ -50,11 +50,14 @@ class Accelerated(Mac):
         return self.plan.resolved.method.acceleration == "momentum"
 
     def new_record(self, state: State[MacState]) -> AcceleratedState:
-        """MAC's own, nothing shown and no move.  Collective: no."""
+        """Makes MAC's record, with no weights to show and no last move yet.  Collective: no."""
         return AcceleratedState(**vars(state.own))
 
     def begin(self, state: State[Any]) -> None:
-        """Does as MAC does; at first the iterate is shown.  Collective: yes."""
+        """Begins as MAC does; until an output layer is fitted, the weights to show are the iterate's.
+
+        Collective: yes.
+        """
         super().begin(state)
         if not len(state.own.shown):
             state.own.shown = state.weights.copy()
@@ -62,7 +65,7 @@ class Accelerated(Mac):
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
         """Does one iteration: a Z-step, a W-step, a step in the plane of the last two moves, the output layer.
 
-        Cost in addition to MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
+        Cost beyond MAC's, without momentum: two passes through the net and an exact W-step of the last segment.
         Collective: yes.
         """
         before = state.weights.copy()
@@ -76,8 +79,9 @@ class Accelerated(Mac):
         return True
 
     def _extrapolate(self, before: Array, state: State[AcceleratedState]) -> None:
-        """Moves the weights to W_2 or W_1, whichever has the lower E1, and Z to feasible ones.  Collective: yes.
+        """Moves the weights to W_2 or W_1, whichever has the lower E1, and makes Z feasible.  Collective: yes.
 
+        before (P,): the weights W_0.
         Cost: two passes through the net, and five with the points of the model.
         """
         plain = state.weights.copy()
@@ -96,10 +100,12 @@ class Accelerated(Mac):
         state.own.move = state.weights - before
 
     def lengths(self, ways: Sequence[Array], state: State[AcceleratedState]) -> Array:
-        """(x, y): the minimum of E1's damped Gauss-Newton model at the state's weights along `ways`.  Collective: yes.
+        """Computes (x, y), where the damped Gauss-Newton model of E1 at the state's weights is least.  Collective: yes.
 
-        1/2 x^T H x - b^T x with H_ij = sum_n (J w_i)^T B^T B (J w_j) and b_i = -sum_n gradient^T (J w_i), each point's
-        part times its weight.
+        The model is 1/2 x^T H x - b^T x with H_ij = sum_n (J w_i)^T B^T B (J w_j) and b_i = -sum_n gradient^T (J w_i),
+        each point's part times its weight.
+
+        ways: one or two directions w_i (P,).
         """
         plan, data, c = self.plan, self.data, len(ways)
         blocks, apart = [block_views(way, plan.chain.block_shapes) for way in ways], spacing(plan.n_train)
@@ -119,10 +125,11 @@ class Accelerated(Mac):
     def _nested(
         self, flats: Sequence[Array], state: State[AcceleratedState], validation: bool = False
     ) -> list[NetErrors]:
-        """E1 per point, and misclassified points, of several weights that differ in the last segment alone.
+        """Computes E1 per point, and misclassified points, of nets that differ in the last segment alone.
 
         flats: the weights (P,) of each net; Z is feasible for all.
-        Cost: a pass through the last segment for each.  Collective: yes.
+        validation: whether of the validation points instead of the training points.
+        Cost: a pass through the last segment for each net.  Collective: yes.
         """
         plan, last = self.plan, len(self.plan.chain.sites)
         segment, weights = plan.chain.segments[last], self.parts.weights(state)
@@ -139,9 +146,9 @@ class Accelerated(Mac):
         return self.parts.errors(outputs, len(nets), validation)
 
     def _fit_output(self, state: State[AcceleratedState]) -> None:
-        """Fits the last segment at feasible coordinates, and keeps it in the weights to show if it lowers E1.
+        """Fits the last segment at feasible coordinates, and takes it into the weights to show if it lowers E1.
 
-        With its ridge it lowers E1 + ridge, and E1 nearly always.  Collective: yes.
+        The fit lowers E1 + ridge, and nearly always E1.  Collective: yes.
         """
         own = replace(state.own, grams=state.own.grams.copy())
         shown = replace(state, weights=state.weights.copy(), own=own)
@@ -150,8 +157,9 @@ class Accelerated(Mac):
         state.own.shown = shown.weights if found.error < unfitted.error else state.weights.copy()
 
     def evaluate(self, state: State[Any], feasible: bool = False) -> Errors:
-        """Errors of the weights that are shown; E_Q = E1 of the iterate, whose validation error the schedule watches.
+        """Computes the errors of the weights that are shown, and E_Q of the iterate, which is its E1.
 
+        The schedule watches the validation error of the iterate.
         Cost: one pass through the net, and three through its last segment.  Collective: yes.
         """
         if not len(state.own.shown):
@@ -165,10 +173,10 @@ class Accelerated(Mac):
         return errors
 
     def finish(self, state: State[Any]) -> State[MacState]:
-        """Ends as MAC does, from the iterate.  Collective: yes."""
+        """Ends as MAC does, from the iterate instead of the weights that are shown.  Collective: yes."""
         return super().finish(replace(state, own=replace(state.own, shown=np.empty(0))))
 
 
 def spacing(n: int) -> int:
-    """The model of E1 is made from every `spacing`-th of n points.  Collective: no."""
+    """Returns s such that every s-th of n points is in the sum of E1's model.  Collective: no."""
     return min(max(n // SAMPLED, 1), MOST_APART)

@@ -1,4 +1,4 @@
-"""Alternating optimisation, the paper's baseline for an autoencoder of radial basis functions (section 4.3)."""
+"""Alternating optimisation is the paper's baseline for an autoencoder of radial basis functions (section 4.3)."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from macmpi.typing import Array
 
 
 class Unknown(Exception):
-    """A value and gradient are asked for that nobody has computed yet."""
+    """Is raised where an optimiser asks for a value and a gradient that nobody has computed yet."""
 
 
 def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int) -> tuple[Array, bool]:
-    """Conjugate gradients from `start` as far as values and gradients are known: where the next ones are asked for.
+    """Repeats conjugate gradients from `start`, as far as the values and gradients are known.
 
-    Or the point at the end, and True.  The same steps are taken again each time, so that one rank alone takes them and
-    the library may ask for what all ranks compute.  Cost: vectors only, little against a pass over all points.
-    Collective: no.
+    Returns the point where the next value and gradient are needed, and False; or where all were known the point at the
+    end, and True.  So the library's optimiser runs on one rank, although all ranks compute the function: each call
+    takes the same steps again, and gets one step further.
+
+    start: (n,).
+    known: value and gradient (n,) at each point that the optimiser has visited, in order.
+    Cost: operations on vectors, little against a pass over all points.  Collective: no.
     """
     replies = iter(known)
 
@@ -43,11 +47,11 @@ def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int
 
 
 class Alternating(Mac):
-    """min over W of E1 (eq. 6), the decoder and the encoder in turn: the same kind of Method as MAC, without penalty.
+    """Minimises E1 over W (eq. 6) by fitting the decoder and the encoder in turn, as a method without a penalty.
 
-    Decoder: its centres by their trainer and its linear layer by least squares, at the codes f_2(f_1(x)).
-    Encoder: its centres by their trainer (once: its inputs never change) and `cg_iterations` steps of nonlinear
-    conjugate gradients (Polak-Ribiere, PR+) on E1 as a function of its linear layer, which the decoder nests.
+    Decoder: its trainer fits the centres, least squares the linear layer, at the codes f_2(f_1(x)).
+    Encoder: its trainer fits the centres once, since its inputs never change.  Then `cg_iterations` steps of nonlinear
+    conjugate gradients (Polak-Ribiere, PR+) lower E1 as a function of the encoder's linear layer, through the decoder.
     Collective: where a method says so.
     """
 
@@ -55,7 +59,10 @@ class Alternating(Mac):
 
     @property
     def text(self) -> MethodText:
-        """Says of the run: its CG iterations; there is no penalty, so mu stays.  Collective: no."""
+        """Names the method and its CG iterations; without a penalty no column of coordinates is shown.
+
+        Collective: no.
+        """
         return MethodText(f"alternating optimisation: cg_iterations {self.cg_iterations}", without=COORDINATES)
 
     def sweep(self, state: State[MacState], pause: Pause = never) -> bool:
@@ -69,7 +76,7 @@ class Alternating(Mac):
         return True
 
     def _fit_encoder(self, state: State[MacState]) -> None:
-        """Moves the encoder's linear layer by CG: rank 0 asks for E1 and its gradient, which all ranks sum.
+        """Moves the encoder's linear layer by CG: rank 0 takes the steps, all ranks sum E1 and its gradient.
 
         Collective: yes.
         """
@@ -84,10 +91,11 @@ class Alternating(Mac):
         W[:] = flat.reshape(W.shape)
 
     def _encoder_error(self, state: State[MacState], block: int, flat: Array) -> tuple[float, Array]:
-        """Sums E1 over points, adds the ridge, for other weights of the encoder's linear layer; and their gradient.
+        """Computes E1 + ridge, a sum over points, and its gradient by the weights of the encoder's linear layer.
 
-        block, flat: the parameter block of that layer, and its weights.  Collective: yes.
-        Cost: two passes through the decoder.
+        block: the parameter block of that layer.
+        flat: its weights, at which value and gradient are computed instead of the state's.
+        Cost: two passes through the decoder.  Collective: yes.
         """
         plan, chain, weights = self.plan, self.plan.chain, self.parts.weights(state)
         W: Array = flat.reshape(weights[block].shape)

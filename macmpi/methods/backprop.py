@@ -1,9 +1,9 @@
-"""Baselines train the nested problem by gradients from backpropagation: of minibatches, or of all points along lines.
+"""Baselines train the nested problem by gradients from backpropagation, of minibatches or of all points.
 
 An iteration of stochastic gradient descent (section 4.2) and of Adam (Kingma and Ba, 2015) is an epoch.  One of
-nonlinear conjugate gradients (section 4.2) and of L-BFGS is a line search by cubics through values and slopes, which
-ends where the strong Wolfe conditions hold, f(t) <= f(0) + ARMIJO t f'(0) and |f'(t)| <= bend |f'(0)|; Rasmussen's
-minimize.m, which the paper compares with, is of this kind.
+nonlinear conjugate gradients (section 4.2) and of L-BFGS is a line search.  It takes the minimum of cubics through
+values and slopes, and ends where the strong Wolfe conditions hold, f(t) <= f(0) + ARMIJO t f'(0) and
+|f'(t)| <= bend |f'(0)|; Rasmussen's minimize.m, which the paper compares with, is of this kind.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from macmpi.state import AdamState, LineSearchState, MacState, Pause, RecordT, S
 from macmpi.typing import Array
 
 BETA2, EPSILON = 0.999, 1e-8
-"""Adam averages squares by the one, and adds the other to the root of their mean."""
+"""Adam's decay of the mean squares of the gradient, and the number that it adds to their roots."""
 
 STRETCH = 50
-"""Minibatches between two places where a run may be ended."""
+"""A run may be interrupted after every STRETCH minibatches of an epoch."""
 
 TRIALS = 20
 """A line search makes at most this number of trials."""
@@ -43,15 +43,16 @@ RESTART = 100
 """Iterations of conjugate gradients between two restarts along the gradient."""
 
 GROW, WITHIN = (1.1, 10.0), 0.1
-"""Bounds of an extrapolation, times the step before; the share of a bracket that a trial keeps from its ends."""
+"""Trials extrapolate by GROW times the last step, and keep the share WITHIN of a bracket from its ends."""
 
 Kind = TypeVar("Kind", bound=SgdState)
 
 
 class Backprop(TrainingMethod[RecordT]):
-    """A baseline sums E1 and its gradient over some points.  Collective: where a method says so.
+    """Is the base of the baselines: it sums E1 and its gradient over points.  Collective: where a method says so.
 
-    called, reads: the method's name, and the keys that it reads.
+    called: the method's name, as messages print it.
+    reads: the keys of [baseline] that it reads.
     """
 
     called: ClassVar[str]
@@ -63,7 +64,7 @@ class Backprop(TrainingMethod[RecordT]):
 
     @property
     def text(self) -> MethodText:
-        """Says of the run: name and keys of the method; there is no Z-step.  Collective: no."""
+        """Names the method and its keys; without a Z-step no column of coordinates is shown.  Collective: no."""
         given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
         remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
         stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
@@ -71,9 +72,11 @@ class Backprop(TrainingMethod[RecordT]):
         return MethodText(how, "at the end", FLAT, COORDINATES | {"seconds_z"}, stepped, remedy)
 
     def add_gradient(self, weights: Array, rows: slice | Array, out: Array, of: Dataset | None = None) -> None:
-        """Adds the sums over points, as they weigh, of dE1/dW (flat) and of the losses to `out` (P + 1,).
+        """Adds the weighted sums of dE1/dW and of the losses over some points to `out`.
 
-        rows: of this data set, or of the points that this rank holds.
+        weights: (P,).
+        rows: the points, as rows of the data set `of`, which is that of this rank where it is None.
+        out: (P + 1,); the gradient is added to the first P numbers, the losses to the last.
         Cost: three passes through the net.  Collective: no.
         """
         plan, shapes, data = self.plan, self.plan.chain.block_shapes, of or self.data
@@ -86,10 +89,10 @@ class Backprop(TrainingMethod[RecordT]):
 
 
 class Minibatches(Backprop[Kind]):
-    """A step for each minibatch, against its mean gradient g.
+    """Takes a step for each minibatch, by its mean gradient g.
 
-    With weights g is sum w_n g_n over the minibatch's points, divided by their number and by the mean weight of all
-    points: its expectation is the gradient of E1.  Collective: where a method says so."""
+    Where points have weights, g is sum w_n g_n over the minibatch's points, divided by their number and by the mean
+    weight of all points: its expectation is the gradient of E1.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         super().__init__(plan, data, team)
@@ -97,9 +100,9 @@ class Minibatches(Backprop[Kind]):
         self.sum = TreeSum(min(SHARED, self.batch), team)
 
     def sweep(self, state: State[Kind], pause: Pause = never) -> bool:
-        """Does an epoch, from minibatch `state.position` on, of points in a new order; a rest too small is left out.
+        """Does an epoch over the points in a new order, from minibatch `state.position` on.
 
-        Collective: yes.
+        Points behind the last whole minibatch are left out.  Collective: yes.
         """
         order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
         steps = len(order) // self.batch
@@ -114,9 +117,9 @@ class Minibatches(Backprop[Kind]):
         return True
 
     def step(self, numbers: Array, state: State[Kind]) -> None:
-        """Takes a step for one minibatch: its parts assigned to ranks, their sums by Allgatherv.  Collective: yes.
+        """Takes a step for one minibatch: ranks share its parts, and an Allgatherv sums them.  Collective: yes.
 
-        numbers: of its points.
+        numbers (batch,): the indices of its points.
         """
         parts, (data, rows) = tiles.cut(len(numbers), self.sum.leaves), self.parts.minibatch(numbers)
 
@@ -134,28 +137,31 @@ class Minibatches(Backprop[Kind]):
 
 
 class Sgd(Minibatches[SgdState]):
-    """w <- w - rate v, v <- momentum v + g.  Collective: as Minibatches."""
+    """Trains by w <- w - rate v, v <- momentum v + g.  Collective: as Minibatches."""
 
     called, reads = "SGD", ("batch", "rate", "momentum")
 
     def new_record(self, state: State[MacState]) -> SgdState:
-        """A record whose last step is 0.  Collective: no."""
+        """Makes a record whose velocity is 0.  Collective: no."""
         return SgdState(np.zeros_like(state.weights))
 
     def move(self, gradient: Array, state: State[SgdState]) -> None:
-        """v <- momentum v + g, w <- w - rate v; writes over the gradient.  Collective: no."""
+        """Does v <- momentum v + g, w <- w - rate v; writes over the gradient.  Collective: no."""
         state.own.velocity *= self.keys.momentum
         state.own.velocity += gradient
         state.weights -= np.multiply(state.own.velocity, self.keys.rate, out=gradient)
 
 
 class Adam(Minibatches[AdamState]):
-    """w <- w - rate m / (sqrt(v) + epsilon), m and v the corrected means of g and g^2.  Collective: as Minibatches."""
+    """Trains by w <- w - rate m / (sqrt(v) + EPSILON), m and v the corrected means of g and g^2.
+
+    Collective: as Minibatches.
+    """
 
     called = "Adam"
 
     def new_record(self, state: State[MacState]) -> AdamState:
-        """A record whose last step and mean squares are 0.  Collective: no."""
+        """Makes a record whose means of g and of g^2 are 0.  Collective: no."""
         return AdamState(np.zeros_like(state.weights), mean_squares=np.zeros_like(state.weights))
 
     def move(self, gradient: Array, state: State[AdamState]) -> None:
@@ -176,9 +182,9 @@ class Adam(Minibatches[AdamState]):
 
 
 def power(base: float, exponent: int) -> float:
-    """base^exponent by products, which every machine rounds alike, as its C library's `pow` need not.  Collective: no.
+    """Computes base^exponent by products, which every machine rounds alike.  Collective: no.
 
-    Every rank moves all weights for itself.
+    The `pow` of C libraries differs in the last bit, and every rank moves all weights for itself.
     """
     found = 1.0
     while exponent:
@@ -188,33 +194,36 @@ def power(base: float, exponent: int) -> float:
 
 
 class Descent(Backprop[LineSearchState]):
-    """w <- w + t d, t by cubic line search, so that E1 never rises.  Collective: where a method says so.
+    """Trains by w <- w + t d, with t from a line search, so that E1 never rises.  Collective: where a method says so.
 
-    Its record is in float64.  Every rank takes the same steps: what a library computes of whole vectors, which another
-    processor may round in another way, comes from rank 0.
+    Its record is in float64.  Every rank takes the same steps: products of whole vectors, which processors may round
+    differently, come from rank 0.
     """
 
     bend: ClassVar[float]
-    """The share of the slope that a line search may leave."""
+    """A line search ends where the slope is at most this share of the slope at its start."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         super().__init__(plan, data, team)
         self.sum = TreeSum(len(plan.work.train.blocks), team)
 
     def new_record(self, state: State[MacState]) -> LineSearchState:
-        """An empty record.  Collective: no."""
+        """Makes an empty record; `begin` fills it.  Collective: no."""
         return LineSearchState()
 
     def begin(self, state: State[LineSearchState]) -> None:
-        """Computes the gradient at the start, where a record lacks it, and turns against it.  Collective: yes."""
+        """Computes the gradient at the start, if the record has none, and sets the direction to minus the gradient.
+
+        Collective: yes.
+        """
         if not len(state.own.gradient):
             state.own.gradient = self.error(state.weights)
             self.restart(state)
 
     def error(self, weights: Array) -> Array:
-        """Computes the gradient of E1 per point, and behind it E1: (P + 1,), float64.  Collective: yes.
+        """Computes the gradient of E1 per point, followed by E1 itself: (P + 1,), float64.  Collective: yes.
 
-        Cost: three passes.
+        Cost: three passes through the net.
         """
 
         blocks = dict(self.plan.work.train.blocks_of(self.team.rank))
@@ -227,7 +236,7 @@ class Descent(Backprop[LineSearchState]):
             return self.sum(add, self.size + 1) / self.parts.points.total_weight
 
     def sweep(self, state: State[LineSearchState], pause: Pause = never) -> bool:
-        """Does one line search; where the direction leads nowhere, one against the gradient.  Collective: yes."""
+        """Does one line search, and if it finds no lower E1 another one along minus the gradient.  Collective: yes."""
         if not self.descend(state):
             self.restart(state)
             self.descend(state)
@@ -237,7 +246,7 @@ class Descent(Backprop[LineSearchState]):
     def descend(self, state: State[LineSearchState]) -> bool:
         """Moves the state along its direction by a line search, and sets the next direction.
 
-        Gives False, and moves nothing, where E1 does not fall that way.  Collective: yes.
+        Returns False, and moves nothing, where E1 does not fall that way.  Collective: yes.
         """
         before, direction = state.own.gradient, state.own.direction
         slope = self.product(direction, before[:-1])
@@ -259,25 +268,29 @@ class Descent(Backprop[LineSearchState]):
         return True
 
     def product(self, a: Array, b: Array) -> float:
-        """Gives every rank rank 0's a . b, for processors round it in different ways.  Collective: yes."""
+        """Returns a . b as rank 0 computes it, since processors round it differently.  Collective: yes."""
         return self.team.from_root(lambda: float(a @ b))
 
     def restart(self, state: State[LineSearchState]) -> None:
-        """Turns the direction against the gradient; nothing is remembered.  Collective: yes."""
+        """Sets the direction to minus the gradient and forgets former steps.  Collective: yes."""
         gradient = state.own.gradient[:-1]
         state.own.direction, state.own.first = -gradient, 1.0 / (1.0 + self.product(gradient, gradient))
         state.own.pairs = np.empty(0)
 
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
-        """Sets the next direction, after a step t along the last one.
+        """Sets the next direction, after a step t d along the last direction d.
 
-        slope, before: slope and gradient (P,) at the start of that step.  Collective: yes.
+        slope: the derivative of E1 along d at the start of the step.
+        before: the gradient (P,) there.  Collective: yes.
         """
         raise NotImplementedError
 
 
 class ConjugateGradients(Descent):
-    """d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, reset every RESTART iterations.  Collective: as Descent."""
+    """Sets d <- -g + max(0, g . (g - g_old) / g_old . g_old) d, and d <- -g every RESTART iterations.
+
+    Collective: as Descent.
+    """
 
     called = "conjugate gradients"
     bend = 0.3
@@ -285,7 +298,8 @@ class ConjugateGradients(Descent):
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
         """Sets the next direction by Polak-Ribiere, PR+.
 
-        The first trial of the next line search promises the same decrease.  Collective: yes.
+        The first trial of the next line search promises the same change t d . g as this step did at its start, but its
+        t is at most LONGER times the last one.  Collective: yes.
         """
         gradient = state.own.gradient[:-1]
         beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
@@ -296,7 +310,7 @@ class ConjugateGradients(Descent):
 
 
 class Lbfgs(Descent):
-    """d = -H g, H from the last PAIRS steps s and changes y of the gradient.  Collective: as Descent."""
+    """Sets d = -H g, with H from the last PAIRS steps and changes of the gradient.  Collective: as Descent."""
 
     called = "L-BFGS"
     bend = 0.9
@@ -314,7 +328,7 @@ class Lbfgs(Descent):
 
 
 class Trial(NamedTuple):
-    """A step t with the value and the slope there, and the gradient (P,)."""
+    """Holds a step t, the value and slope there, and as `gradient` (P + 1,) what `Descent.error` returned."""
 
     t: float
     value: float
@@ -323,9 +337,15 @@ class Trial(NamedTuple):
 
 
 def search(tried: Callable[[float], Trial], start: Trial, first: float, bend: float, trials: int) -> Trial:
-    """A step that satisfies the conditions, or the lowest of `trials` steps that satisfies the first one.
+    """Searches a line for a step that satisfies the strong Wolfe conditions (above).
 
-    start: t = 0, with a slope below 0; it is returned where no trial lowers the value enough.
+    Returns that step; after `trials` trials the lowest of those that satisfy the first condition; where none does,
+    `start`.
+
+    tried: evaluates a step t.
+    start: the trial t = 0, with a slope below 0.
+    first: the first t that is tried.
+    bend: of the second condition.
     Collective: where `tried` is.
     """
     low, high, t = start, None, first
@@ -358,10 +378,10 @@ def _inside(low: Trial, high: Trial) -> float:
 
 
 def cubic_minimum(a: Trial, b: Trial) -> float:
-    """The cubic through two values and slopes is least here.
+    """Computes where the cubic through two values and slopes is least.
 
-    NaN where it has no minimum, a value is not finite, or both are of one step, which a bracket shrinks to at last.
-    Collective: no.
+    Returns NaN where it has no minimum, a value is not finite, or both steps are equal, as those of a bracket are that
+    has shrunk to a point.  Collective: no.
     """
     width = b.t - a.t
     if not (width and math.isfinite(b.value) and math.isfinite(b.slope)):

@@ -1,4 +1,4 @@
-"""The class that trains by a plan, found by the word of `method.name`, for which "auto" stands in config/auto.py."""
+"""The words of `method.name` name the classes that train; what "auto" stands for is decided in config/auto.py."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from macmpi.plan.selectable import places
 from macmpi.solvers import Table
 
 Method: TypeAlias = TrainingMethod[Any]
-"""A way to train, whatever its record."""
+"""A training method with any type of record."""
 
 METHODS = Table(
     mac="macmpi.mac:Mac",
@@ -30,11 +30,11 @@ METHODS = Table(
     lbfgs="macmpi.methods.backprop:Lbfgs",
     alternating="macmpi.methods.alternating:Alternating",
 )
-"""The methods by the words of `method.name`, and variants of MAC; only that of a run is loaded, to start sooner."""
+"""Methods by the words of `method.name`, and their variants; only the module of the run's method is imported."""
 
 
 def choose(plan: Plan, data: Dataset, team: Team) -> Method:
-    """Makes the method that a plan names, or the variant of it that other keys ask for.  Collective: yes."""
+    """Makes the training method that a plan names, or the variant that other keys ask for.  Collective: yes."""
     of = plan.resolved
     word: str = of.method.name
     accelerated = of.method.acceleration in ("feasible", "momentum")

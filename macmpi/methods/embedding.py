@@ -1,6 +1,6 @@
-"""Embeddings: codes Z (N, d) for points X (N, D), linear by principal components or by neighbourhoods.
+"""Embeddings give points X (N, D) codes Z (N, d), by principal components or by neighbourhoods.
 
-The elastic embedding (Carreira-Perpinan, ICML 2010) minimises, over ordered pairs of points,
+The elastic embedding (Carreira-Perpinan, ICML 2010) minimises, with sums over ordered pairs of points,
 
     E(Z) = sum_nm w_nm ||z_n - z_m||^2 + repulsion sum_{n != m} exp(-||z_n - z_m||^2),
     w_nm = exp(-||x_n - x_m||^2 / (2 width^2)), w_nn = 0:
@@ -20,7 +20,7 @@ SPREAD = 0.1
 """Standard deviation of the first coordinate of the starting codes; of the final ones it is 1 to 2."""
 
 PAIRS = 100_000
-"""In a block of repulsions: less than a megabyte, so that it stays in the cache."""
+"""Pairs of points whose repulsions are computed at a time: less than a megabyte, so that they stay in the cache."""
 
 ROUNDS = 50
 """Rounds of iterative quantisation, as in its paper."""
@@ -30,12 +30,16 @@ FLAT = 1e-6
 
 
 def elastic_embedding(X: Array, dimensions: int, width: float, repulsion: float, iterations: int, seed: int) -> Array:
-    """Z (N, dimensions) by at most `iterations` iterations of L-BFGS from small principal codes.
+    """Computes the elastic embedding Z (N, dimensions) by L-BFGS, from small principal codes.
 
-    seed draws nothing but the starting coordinates that X lacks (dimensions beyond its rank).  A point with no
-    neighbour within a few widths is pushed away from the others until repulsion underflows.
-    Memory: 8 N^2 bytes for the weights (3.2 GB for 20,000 points).  Cost: N^2 D flops for the weights; an iteration
-    N^2 / 2 exponentials and 6 N^2 d flops.
+    A point with no neighbour within a few widths is pushed away from the others until repulsion underflows.
+
+    X: (N, D).
+    width, repulsion: as in the formula above.
+    iterations: of L-BFGS, at most.
+    seed: draws the first coordinates in dimensions beyond the rank of X, and nothing else.
+    Memory: 8 N^2 bytes for the weights w_nm (3.2 GB for 20,000 points).
+    Cost: N^2 D flops for the weights; an iteration takes N^2 / 2 exponentials and 6 N^2 d flops.
     """
     from scipy.optimize import minimize
 
@@ -54,7 +58,7 @@ def elastic_embedding(X: Array, dimensions: int, width: float, repulsion: float,
 
 
 def affinities(X: Array, width: float) -> Array:
-    """W (N, N), w_nm = exp(-||x_n - x_m||^2 / (2 width^2)), w_nn = 0.  Cost: N^2 D flops, N^2 exponentials."""
+    """Computes W (N, N), w_nm = exp(-||x_n - x_m||^2 / (2 width^2)), w_nn = 0.  Cost: N^2 D flops, N^2 exponentials."""
     A = _centred(X) / width
     half = 0.5 * np.einsum("nd,nd->n", A, A)
     W: Array = A @ A.T
@@ -66,10 +70,13 @@ def affinities(X: Array, width: float) -> Array:
 
 
 def elastic_energy(Z: Array, W: Array, repulsion: float) -> tuple[float, Array]:
-    """E(Z) and dE/dZ (N, d) = 4 sum_m (w_nm - repulsion e_nm) (z_n - z_m), with e_nm = exp(-||z_n - z_m||^2).
+    """Computes E(Z) and dE/dZ (N, d) = 4 sum_m (w_nm - repulsion e_nm) (z_n - z_m), e_nm = exp(-||z_n - z_m||^2).
 
-    W: (N, N), symmetric.  e is never held whole: a block of rows meets the columns from its first row on, so that
-    pairs of two blocks are computed once.
+    The matrix e is never held whole.  It is made block by block, and as it is symmetric, a block of rows takes only the
+    columns from its first row on.
+
+    Z: (N, d).
+    W: (N, N), symmetric.
     """
     N, d = Z.shape
     squares = np.einsum("nd,nd->n", Z, Z)
@@ -91,11 +98,13 @@ def elastic_energy(Z: Array, W: Array, repulsion: float) -> tuple[float, Array]:
 
 
 def principal_codes(X: Array, dimensions: int, spread: float, weights: Array | None = None) -> Array:
-    """Z (N, dimensions): scores of X on its leading principal components, times the one factor that gives the first
-    the standard deviation `spread`.
+    """Projects X on its leading principal components and scales all scores by one factor.
 
-    weights: of the points, (N,): the components are those of w_n copies of each.
-    The largest entry of each direction (D,) is positive.  Coordinates that X lacks are 0, or rounding errors.
+    Returns Z (N, dimensions), whose first column has the standard deviation `spread`.  Columns beyond the rank of X are
+    0, or rounding errors.  The sign of each direction (D,) is such that its largest entry is positive.
+
+    X: (N, D).
+    weights: of the points, (N,): the components are those of w_n copies of point n.
     Cost: N D min(N, D) flops and an eigen-decomposition of the smaller Gram.
     """
     from scipy import linalg
@@ -116,10 +125,14 @@ def principal_codes(X: Array, dimensions: int, spread: float, weights: Array | N
 
 
 def rotation_to_signs(V: Array, start: Array, weights: Array | None = None) -> Array:
-    """R, orthogonal (H, H), that makes ||V R - sign(V R)||^2 small: iterative quantisation (Gong and Lazebnik, 2011).
+    """Finds an orthogonal R (H, H) that makes ||V R - sign(V R)||^2 small, by iterative quantisation.
 
-    V (n, H): scores, centred, of points that weigh (n,); start (H, H): the first R is its orthogonal factor.  B = the
-    signs and R = the rotation of V nearest to B, by the SVD of V^T B, take turns ROUNDS times.
+    Each of ROUNDS rounds takes the signs B of V R, and then the R that brings V R nearest to B, by the SVD of V^T B
+    (Gong and Lazebnik, 2011).
+
+    V (n, H): centred scores.
+    start (H, H): its orthogonal factor is the first R.
+    weights (n,): of the points.
     Cost: 4 n H^2 flops and an SVD a round.
     """
     R = np.linalg.qr(start)[0]
@@ -131,9 +144,10 @@ def rotation_to_signs(V: Array, start: Array, weights: Array | None = None) -> A
 
 
 def principal_directions(C: Array, count: int) -> tuple[Array, Array]:
-    """The leading principal directions of a covariance C (D, D), at most `count`: variances, and directions as rows.
+    """Returns the largest variances of a covariance C (D, D), and their principal directions as rows.
 
-    Their signs are LAPACK's.  Cost: an eigen-decomposition.
+    There are `count` of them, or D if that is less.  The signs of the directions are LAPACK's.
+    Cost: an eigen-decomposition.
     """
     values, vectors = np.linalg.eigh(C)
     return values[::-1][:count], vectors.T[::-1][:count]
@@ -145,7 +159,7 @@ def _centred(X: Array, weights: Array | None = None) -> Array:
 
 
 def _signs(directions: Array) -> Array:
-    """+-1 by column, that of the first entry among the largest: rounding does not decide between equal ones."""
+    """Returns the sign, +1 or -1, of each column's largest entry, or the first of several that differ by rounding."""
     size = np.abs(directions)
     first = np.argmax(size >= (1.0 - 1e-6) * size.max(axis=0), axis=0)
     return np.where(directions[first, np.arange(directions.shape[1])] < 0.0, -1.0, 1.0)

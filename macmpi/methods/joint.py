@@ -1,16 +1,17 @@
-"""MAC whose weights and coordinates move together: damped Newton steps of E_Q, the coordinates eliminated.
+"""Joint MAC moves weights and coordinates together, by damped Newton steps of E_Q with the coordinates eliminated.
 
 A step solves, with H the Hessian of min over Z of E_Q + ridge and g its gradient (macmpi/solvers/arrow.py),
 
     (H + damping I) dW = -g
 
-by conjugate gradients, preconditioned by M_k (x) G_k of each layer.  Where CG meets a direction along which H is not
-positive, H goes without the maps' curvature (Gauss-Newton) as long as that promises much, and later with more damping,
-which leads away from saddle points.  z moves with W, then by a Z-step at the new weights.  The step is halved until
-E_Q + ridge falls, and damping follows the fall against that of the model (Levenberg; Marquardt).
+by conjugate gradients, preconditioned in each layer by the Kronecker product M_k (x) G_k of a metric and a Gram.  Where
+CG meets a direction along which H is not positive, the curvature of the maps is left out of H (Gauss-Newton).  If that
+step promises little, the whole H is taken with more damping, which leads away from saddle points.  The coordinates move
+with W, then by a Z-step at the new weights.  The step is halved until E_Q + ridge falls, and the damping is adapted by
+how much of the fall that the model predicts has come true (Levenberg; Marquardt).
 
-At each mu this converges to a stationary point in few steps, and the system of the weights is no worse where mu is
-large: so the path of theorem B.3 can be followed to where rounding ends it.
+At each mu this converges to a stationary point in few steps, and a large mu does not make the system of the weights
+worse: so the path of theorem B.3 can be followed until rounding ends it.
 """
 
 from __future__ import annotations
@@ -39,59 +40,57 @@ FIRST, LEAST, MOST = 1e-2, 1e-7, 1e3
 """The damping at first, at least and at most, per unit of the points' weight."""
 
 RAISED, LOWERED = 4.0, 0.2
-"""The damping is multiplied by RAISED after a step that was halved, or fell by less than a quarter of what the model
-says, by LOWERED where it fell by more than three quarters."""
+"""The damping is multiplied by RAISED after a step that was halved, or that lowered E_Q + ridge by less than a quarter
+of what the model predicts; by LOWERED after one that lowered it by more than three quarters of that."""
 
 HALVINGS, ATTEMPTS = 4, 6
 """A step is halved at most HALVINGS times; then the damping is raised, for at most ATTEMPTS steps in all."""
 
 MUCH = 1e-3
-"""The model promises much where its slope along the step is this share of E_Q + ridge."""
+"""A step promises much if the slope along it is at least this share of E_Q + ridge."""
 
 ITERATIONS, TOLERANCE = 200, 0.05
 """CG ends after ITERATIONS, or where its preconditioned residual has fallen to the share TOLERANCE."""
 
 DRAWS = 4
-"""Random vectors of each point of which the metrics M_k are made."""
+"""The metrics M_k are made from this number of random vectors for each point."""
 
 Z_STEPS = 3
-"""Gauss-Newton steps of the coordinates alone where mu is another one than before."""
+"""The coordinates alone take this number of Gauss-Newton steps after mu has changed."""
 
 ROUNDING = 64.0
-"""E_Q + ridge may rise by this many units of its last place."""
+"""E_Q + ridge may rise by this many units in the last place where the model predicts a fall of less than that."""
 
 
 class Joint(Mac):
-    """Newton's method in weights and coordinates as a Method.  Collective: where a method says so."""
+    """Trains by damped Newton steps in weights and coordinates together.  Collective: where a method says so."""
 
     def new_record(self, state: State[MacState]) -> JointState:
-        """MAC's record, with the damping of the first step.  Collective: no."""
+        """Makes MAC's record and adds the damping of the first step.  Collective: no."""
         return JointState(**vars(state.own), damping=FIRST)
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
-        """Takes one step in weights and coordinates; none where no damping lets E_Q + ridge fall.  Collective: yes.
+        """Takes one step in weights and coordinates, or none where no damping lets E_Q + ridge fall.  Collective: yes.
 
-        Cost: a CG iteration takes 4 passes through the net, with the maps' curvature 10; the rest takes about 40, and
-            three inversions of a matrix of each point, with as many rows as the net has outputs or the last site has
-            units.
+        Cost: a CG iteration takes 4 passes through the net, with the maps' curvature 10.  The rest takes 40 or so, and
+            inverts three matrices for each point, with as many rows as the net has outputs or the last site units.
         """
         if state.mu != state.mu_done:
             self._settle(state)
         system = System(self, state)
-        before, error = state.weights.copy(), system.error
-        resolution = ROUNDING * float(np.finfo(state.weights.dtype).eps) * error
+        error, resolution = system.error, ROUNDING * float(np.finfo(state.weights.dtype).eps) * system.error
         for _ in range(ATTEMPTS):
             step, slope, state.own.damping = system.step(state.own.damping)
             for length in 0.5 ** np.arange(HALVINGS + 1):
-                state.weights[:] = before + (length * step).astype(before.dtype)
-                Z, after = self._followed(system, state, length * step)
+                moved = replace(state, weights=state.weights + (length * step).astype(state.weights.dtype))
+                Z, after = self._followed(system, moved, length * step)
                 predicted = system.falls + (length - 0.5 * length**2) * slope
                 if after <= error + resolution * (predicted < resolution):
                     break
             else:
-                state.weights[:] = before
                 state.own.damping = min(RAISED**2 * state.own.damping, MOST)
                 continue
+            state.weights[:] = moved.weights
             with self.parts.points.writing(state.Z):
                 for rows, own in Z.items():
                     state.Z[rows : rows + len(own)] = own
@@ -104,9 +103,9 @@ class Joint(Mac):
         return True
 
     def _settle(self, state: State[Any]) -> None:
-        """Moves the coordinates by Z_STEPS Z-steps at the present weights, where mu has just changed.
+        """Moves the coordinates by Z_STEPS Gauss-Newton steps at the present weights, after mu has changed.
 
-        The Hessian at coordinates of another mu would say nothing of this one.  Collective: yes.
+        At coordinates that are best for another mu the Hessian would be of little use.  Collective: yes.
         """
         given, solver = prepare_z(self.parts, state), GaussNewtonZ(Z_STEPS, 1.0, direction="direct")
         with self.parts.points.writing(state.Z), self.team.clock("z"):
@@ -114,12 +113,14 @@ class Joint(Mac):
                 state.Z[tile.rows] = solver.solve(z_problem(given, tile.rows), None).Z
 
     def _followed(self, system: System, state: State[Any], step: Array) -> tuple[dict[int, Array], float]:
-        """Gives the coordinates after a step of the weights, and E_Q + ridge there.  Nothing is changed.
+        """Computes the coordinates after a step of the weights, and E_Q + ridge there; changes nothing.
 
-        step (P,): of the weights, which the state's weights have taken already.
-        Gives {first row of a tile: Z of the tile} for this rank's tiles.  Coordinates move as the model couples them to
-        the step, then by a Z-step, where their objective falls; those that are nearly at their minimum take a whole
-        Gauss-Newton step.  Collective: yes.
+        Coordinates move as the model couples them to the step, if that lowers their objective, and then by a Z-step;
+        those that are nearly at their minimum take a whole Gauss-Newton step.
+
+        state: with weights that have taken the step already; those of the system's own state have not.
+        step (P,): of the weights.
+        Returns {first row of a tile: Z of the tile} for this rank's tiles, and the value.  Collective: yes.
         """
         given = replace(system.given, weights=self.parts.weights(state))
         found, solver = dict[int, Array](), GaussNewtonZ(1, 1.0, direction="direct")
@@ -128,7 +129,7 @@ class Joint(Mac):
         def part(rows: slice, out: Array) -> None:
             problem = z_problem(given, rows)
             moved = problem.Z + system.arrows[rows.start].coordinates(changes)
-            with np.errstate(over="ignore", invalid="ignore"):  # a step may go too far: it is not taken
+            with np.errstate(over="ignore", invalid="ignore"):  # a step may go too far; then it is not taken
                 nearer = problem.values(moved) < problem.values(problem.Z)
             problem = replace(problem, Z=np.where(nearer[:, None], moved, problem.Z))
             problem = replace(problem, Z=solver.solve(problem, None).Z)
@@ -140,18 +141,18 @@ class Joint(Mac):
         return found, float(error) + self.shaping(state)
 
     def shaping(self, state: State[Any]) -> float:
-        """The ridge, and other penalties of the weights, as they stand in E_Q.  Collective: yes."""
+        """Computes the ridge and the other penalties of the weights, scaled as in E_Q + ridge.  Collective: yes."""
         return self.team.from_root(lambda: self.parts.shaping_of(state, range(len(self.plan.chain.segments))))
 
 
 class System:
-    """The Gauss-Newton system of the weights at a state, the coordinates eliminated (solvers/arrow.py).
+    """Is the Newton system of the weights at a state, with the coordinates eliminated (solvers/arrow.py).
 
-    given: what the Z-problems are made of.
-    arrows: the model of each tile of this rank, by the tile's first row.
+    given: the data from which Z-problems are made.
+    arrows: the quadratic model of each tile of this rank, by the tile's first row.
     slope (P,): minus the gradient of E_Q + ridge by the weights.
     error: E_Q + ridge.
-    falls: the decrease that the coordinates alone would give.
+    falls: by how much the model falls if the coordinates alone move.
     Collective: yes, to make one, and where a method says so.
     """
 
@@ -182,9 +183,11 @@ class System:
             self._factors = [np.linalg.eigh(form) for form in block_views(sums[P + 2 :], forms)]
 
     def _add_forms(self, arrow: Arrow, rows: slice, forms: Sequence[Array]) -> None:
-        """Adds a tile's share to the metric and then the Gram of each parameter block in `forms`, in place.
+        """Adds a tile's share to the metric and the Gram of each parameter block, in place.
 
-        Of maps that are not linear both are numbers (1, 1).  Collective: no.
+        forms: metric and Gram of block 0, of block 1, and so on; for maps that are not linear both are single
+            numbers, (1, 1).
+        Collective: no.
         """
         plan, rank = self.plan, self.joint.team.rank
         first = plan.work.train.held(rank).start + rows.start
@@ -201,10 +204,11 @@ class System:
                 forms[2 * block + 1][:] += G
 
     def step(self, damping: float) -> tuple[Array, float, float]:
-        """Gives the step dW (P,) in float64, minus the slope of E_Q + ridge along it, and the damping that it has.
+        """Computes the step dW (P,) in float64, minus the slope of E_Q + ridge along it, and the damping it took.
 
-        Where CG meets a direction without curvature the maps' curvature is left out; where the step then promises
-        little, that is put back and the damping raised until CG meets none.
+        Where CG meets a direction along which H is not positive, the maps' curvature is left out of H.  If that step
+        promises little, the maps' curvature is put back and the damping is raised, until CG meets no such direction or
+        the step promises much.
         Collective: yes.
         """
         with self.joint.team.clock("w"):
@@ -217,7 +221,10 @@ class System:
         return step, slope, damping
 
     def _solved(self, damping: float, curved: bool) -> tuple[Array, float, bool]:
-        """dW by CG, minus the slope along it, and whether it met a direction without curvature.  Collective: yes."""
+        """Computes dW by CG, minus the slope along it, and whether CG met a direction along which H is not positive.
+
+        curved: whether H has the maps' curvature.  Collective: yes.
+        """
         from_rank0, b, state = self.joint.parts.shared_matrix.from_rank0, self.slope, self.state
         added = damping * self.joint.parts.points.total_weight
         size = float(np.finfo(state.weights.dtype).eps) ** 0.5 * (1.0 + float(np.abs(state.weights).max()))
@@ -240,7 +247,11 @@ class System:
         return step, float(from_rank0(np.array([step @ b]))[0]), least <= 0.0
 
     def _product(self, direction: Array, share: float) -> Array:
-        """The Hessian of E_Q + ridge times a direction.  Collective: yes."""
+        """Multiplies a direction (P,) by the Hessian of E_Q + ridge.
+
+        share: of the direction, the step at which the maps' curvature is taken from differences; 0: without it.
+        Collective: yes.
+        """
         changes = block_views(direction.astype(self.state.weights.dtype, copy=False), self.shapes)
 
         def add(rows: slice, out: Array) -> None:
@@ -250,9 +261,9 @@ class System:
         return self.joint.parts.total(add, len(direction)) + ridge_gradient(self.joint.parts, moved)
 
     def _preconditioned(self, R: Array, damping: float) -> Array:
-        """(M_k (x) G_k + ridge + damping)^-1 R of each layer; of others than linear maps for numbers M_k and G_k.
+        """Computes (M_k (x) G_k + ridge + damping)^-1 R for each layer; maps that are not linear have numbers M_k, G_k.
 
-        Collective: no.
+        R: (P,).  Collective: no.
         """
         out = np.empty_like(R)
         views = zip(block_views(R, self.shapes), block_views(out, self.shapes), self.blocks, self._ridges, strict=True)

@@ -1,14 +1,16 @@
-"""Bits by neighbours: hash functions h(x) = [V x + c > 0] under which near points differ in few bits, others in many.
+"""Hash functions h(x) = [V x + c > 0] are trained so that near points differ in few bits, and others in many.
 
 N(a) are the k points nearest to an anchor a.  By stochastic neighbour embedding of the codes (Hinton and Roweis, 2002)
+they minimise
 
     L(V, c) = - mean_a mean_{p in N(a)} log( e_ap / (sum_{m in N(a)} e_am + weight sum_{b seen, not in N(a)} e_ab) )
     e_am = exp(-d_am / T),    d_am = (H - s_a . s_m) / 2,    s = tanh(SHARP u),    u = (V x + c) / its root mean square
 
 d is the Hamming distance of two codes, but for bits near the threshold, whose s lies between -1 and 1.  Which T is best
-depends on the points and their number.  So T falls from H / 8 by factors of sqrt(2), each fit begins at the best codes
-so far, and points that are held out decide which these are: of the k points nearest to one, how many are among the k
-nearest by code.  After the best T comes one that is worse, and the last; where no T finds more, the start stays.
+depends on the points and their number.  So T falls from H / 8 by factors of sqrt(2), and each fit begins at the best
+codes so far.  Codes are judged by points that are held out: how many of the k points nearest to one are among the k
+nearest by code.  Once a T has been better than the start, the first one that is worse ends the search; where no T is
+better, the start stays.
 """
 
 from __future__ import annotations
@@ -21,10 +23,10 @@ from macmpi.nets.nearest import AT_A_TIME, neighbours
 from macmpi.typing import Array
 
 SEARCHED, HELD_OUT, ANCHORS = 50_000, 1000, 2000
-"""Points at most: in all, those that choose T (of these a tenth at most), and those whose neighbours are pulled."""
+"""The most points in all; those held out to choose T, at most a tenth of all; and the anchors a."""
 
 PAIRS = 2**24
-"""Anchors times the points that each sees, at most."""
+"""The most pairs of an anchor and a point b that it sees."""
 
 SHARP = 3.0
 """The slope of s at 0."""
@@ -34,10 +36,13 @@ STEPS, ITERATIONS = 8, 20
 
 
 def neighbour_bits(A: Array, W: Array, share: float) -> Array:
-    """W = [V, c] (H, D + 1) found from the W given; that itself if none finds more neighbours of points held out.
+    """Improves bits W = [V, c] (H, D + 1) so that their codes keep more neighbours together.
 
-    A: (n, D), in random order.  share: of the points, those that are a point's neighbours.  V lies in the span of the
-    2 H leading principal directions; its units have one root mean square, that of all units of the W given.
+    Returns W itself if no other one finds more neighbours of held-out points.  The new V lies in the span of the 2 H
+    leading principal directions, and V x + c of each unit has the root mean square that all units of W have together.
+
+    A: (n, D), in random order.
+    share: the part of the points that are a point's neighbours.
     Cost: 2 n D flops for each anchor and held-out point; for each iteration 6 H flops and an exponential a pair.
     """
     held = min(HELD_OUT, len(A) // 10)
@@ -69,7 +74,7 @@ def neighbour_bits(A: Array, W: Array, share: float) -> Array:
 
 
 def fitted(F: Array, U: Array, near: Array, seen: int, weight: float, T: float) -> Array:
-    """U (d, H) of the least L that L-BFGS finds from the U given; each unit of F U has the root mean square 1."""
+    """Minimises L over U (d, H) by L-BFGS from the U given, with the root mean square 1 in each column of F U."""
     from scipy.optimize import minimize
 
     G = (F.T @ F).astype(float) / len(F)
@@ -89,9 +94,12 @@ def fitted(F: Array, U: Array, near: Array, seen: int, weight: float, T: float) 
 
 
 def neighbour_loss(F: Array, U: Array, near: Array, seen: int, weight: float, T: float) -> tuple[float, Array]:
-    """L and dL/dU (d, H) of points F (n, d), of which the first M are the anchors, which see the first `seen` >= M.
+    """Computes L and dL/dU (d, H) for points F (n, d), of which the first M are anchors.
 
-    near: (M, k), rows of F; weight: of each point seen.  Memory: 2,000 bytes a point seen.
+    near (M, k): the neighbours of each anchor, as rows of F.
+    seen: anchors see the first `seen` >= M points.
+    weight: of each of these in L.
+    Memory: 2,000 bytes a point seen.
     """
     from scipy.sparse import csr_array
 
@@ -119,14 +127,19 @@ def neighbour_loss(F: Array, U: Array, near: Array, seen: int, weight: float, T:
 
 
 def signs(A: Array, W: Array) -> Array:
-    """Codes as signs: 1 where V x + c > 0, else -1, (n, H), float32."""
+    """Computes codes as signs, 1 where V x + c > 0, else -1: (n, H), float32."""
     return np.where(apply(A, W) > 0.0, np.float32(1.0), np.float32(-1.0))
 
 
 def precision(codes: Array, asked: Array, true: Array) -> float:
-    """The share of `true` points (m, k) among the k that a search by Hamming distance gives, a mean over queries.
+    """Computes which share of the true neighbours a search by Hamming distance finds, as a mean over queries.
 
-    codes: (n, H), asked: (m, H), signs.  Of points equally far any may be given: the share is the one to be expected.
+    The search gives the k nearest codes; where several are equally far it draws among them, and the share is the
+    expected one.
+
+    codes: (n, H), signs.
+    asked: (m, H), the signs of the queries.
+    true: (m, k), the neighbours of each query, as rows of codes.
     """
     k, hits = true.shape[1], 0.0
     for begin in range(0, len(asked), AT_A_TIME):

@@ -1,4 +1,4 @@
-"""Learning the architecture (sections 2.4 and 4.4): the W-step of some iterations chooses among candidates.
+"""The architecture is learned (sections 2.4 and 4.4): the W-step of some iterations chooses among candidates.
 
     min over W of E_Q(W, Z; mu) + C(W),   C(W) = c eps_1^2 |W_1| + ... + c eps_K^2 |W_K|
 
@@ -48,8 +48,8 @@ class Comparing(Solving):
     A smaller candidate reads the first inputs of the largest one, whose Gram and factor therefore serve all.
     largest: the plan of the largest candidates.
     candidates: by segment.
-    ridges: by segment those that are compared, of the unit's own regression.
-    features: by segment what the regressions read; None: computed with the centres of the largest candidate.
+    ridges: by segment the ridges that are compared, as a unit's own regression has them.
+    features: by segment the inputs of the regressions; None: computed with the centres of the largest candidate.
     Collective: where a method says so.
     """
 
@@ -81,7 +81,7 @@ class Comparing(Solving):
         return 1 + len(self.ridges[segment]) * len(own.counts) * (2 if own.ridges else 1)
 
     def _features(self, segment: int) -> Rows:
-        """Phi (N, M) of the largest candidate.  Collective: yes."""
+        """Computes the inputs Phi (N, M) of a segment's largest candidate.  Collective: yes."""
         part, inputs = self.plan.chain.segments[segment], self.given.parts.inputs(segment, self.given.state)
         if not part.leading:
             return self.given.inputs[segment].design
@@ -91,7 +91,7 @@ class Comparing(Solving):
         return points.hold(lazy)
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        """Makes the Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
+        """Sums the Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
         k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
         found = NormalEquations().sum(self.features[k], over_points, self.plan.chain.views[k].bias, rows)
         if rows is None:
@@ -100,12 +100,12 @@ class Comparing(Solving):
             self._rows[gram.place] = found.ravel()
 
     def factor(self, segment: int) -> None:
-        """Makes R of a large Gram for each ridge, in pieces.  Collective: yes."""
+        """Makes the factor R of a large Gram for each ridge, all ranks together.  Collective: yes."""
         for ridge in self.ridges[segment]:
             self.root(segment, ridge, self.given.parts.shared_matrix)
 
     def root(self, segment: int, ridge: float, shared_matrix: SharedMatrix = ALONE) -> Factor:
-        """R^T and D for a ridge: those of the W-step in closed form, made once.  Collective: as `shared_matrix` is."""
+        """Makes R^T and D for a ridge, once, as the W-step in closed form does.  Collective: as `shared_matrix` is."""
         if (segment, ridge) not in self._roots:
             plan = self.plan
             side = plan.offsets.sides[segment]
@@ -115,33 +115,33 @@ class Comparing(Solving):
         return self._roots[segment, ridge]
 
     def inverse(self, segment: int, ridge: float) -> Array:
-        """R^-1, made once.  Cost: M^3 / 3 flops.  Collective: no."""
+        """Inverts R, once for each segment and ridge.  Cost: M^3 / 3 flops.  Collective: no."""
         if (segment, ridge) not in self._inverses:
             self._inverses[segment, ridge] = np.triu(lapack.dtrtri(self.root(segment, ridge).lower.T, lower=0)[0])
         return self._inverses[segment, ridge]
 
     def degrees(self, segment: int, ridge: float) -> Array:
-        """tr(G_M (G_M + D_M)^-1) of the first M inputs, for each number M of them.  Collective: no."""
+        """Computes tr(G_M (G_M + D_M)^-1) of the first M inputs, for the M of each candidate.  Collective: no."""
         counts = self.candidates[segment].counts
         S, added = self.inverse(segment, ridge), self.root(segment, ridge).added
         held: Array = counts - np.cumsum(added @ (S * S))[counts - 1]
         return np.clip(held, 0.0, counts)
 
     def solve(self, job: Job) -> None:
-        """Computes the objectives of all candidates for some units, and their degrees, and puts them into the table.
+        """Puts the objectives of all candidates for some units into the table, and their effective numbers of weights.
 
-        Collective: where no rank sums alone.
+        Collective: where `over_points` is.
         """
         k, own = job.segment, self.candidates[job.segment]
         held = [self.degrees(k, ridge) for ridge in self.ridges[k]] if own.ridges else []
         self.entries(job)[:] = np.concatenate([self.objectives(job), *held])
 
     def entries(self, job: Job) -> Array:
-        """Objectives of what is and of its segment's candidates, then degrees, once exchanged.  Collective: no."""
+        """Returns a job's row of the table, `objectives` and degrees; complete after the exchange.  Collective: no."""
         return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
 
     def exchange(self, exchange: Exchange) -> None:
-        """Gives all ranks the rows of Grams, or the table, that each has made.  Collective: yes."""
+        """Gives all ranks the rows of Grams, or of the table, that each has made.  Collective: yes."""
         team = self.given.parts.team
         if exchange.what == "weights" and exchange.parts:
             team.gather_rows(self._table, self._counts)
@@ -151,9 +151,10 @@ class Comparing(Solving):
             team.gather_parts(self._rows, exchange.parts)
 
     def objectives(self, job: Job) -> Array:
-        """1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2 of units as they are, then ridge by ridge of all numbers of inputs.
+        """Computes 1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2 of a job's units: first with the weights that they have.
 
-        The ridge is left out where ridges are compared.  Collective: where no rank sums alone.
+        Then follow, ridge by ridge, the values of the best weights for each number of inputs.  The term of the ridge is
+        left out where ridges are compared.  Collective: where `over_points` is.
         """
         assert job.units is not None
         k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
@@ -180,7 +181,7 @@ class Comparing(Solving):
 
 
 def _shrunk(S: Array, U: Array, added: Array, counts: Array) -> Array:
-    """sum_h w_h D w_h^T at the best weights W^T = R_M^-1 U_M of the first M inputs, for each M of `counts`."""
+    """Computes sum_h w_h D w_h^T at the best weights W^T = R_M^-1 U_M of the first M inputs, for each M of `counts`."""
     W, at, found = np.zeros_like(U), 0, list[float]()
     for count in counts:
         W[:count] += S[:count, at:count] @ U[at:count]
@@ -193,15 +194,16 @@ def _shrunk(S: Array, U: Array, added: Array, counts: Array) -> Array:
 
 
 Totals: TypeAlias = tuple[dict[int, list[tuple[Array, Array]]], dict[int, tuple[float, float]]]
-"""By segment, values and degrees: of the candidates of each width, and of what is."""
+"""By segment, values and effective numbers of weights: of the candidates of each width, and of the regression now."""
 
 
 class Best(NamedTuple):
-    """The best candidate of a regression; `moves`: it is better than the regression as it is, which else stays.
+    """Describes the best candidate of a regression.
 
-    inputs: the number of its inputs; width: of its basis functions, 0 of a dense layer; ridge: as penalty.ridge says
-        it.
-    degrees: the effective number of weights of an output; of the regression as it is, where that stays.
+    moves: whether it is better than the regression as it is, which otherwise stays.
+    inputs, width, ridge: the number of its inputs; the width of its basis functions, 0 in a dense layer; its
+        penalty.ridge.
+    degrees: the effective number of weights of an output; of the regression as it is, if that stays.
     """
 
     moves: bool
@@ -212,10 +214,10 @@ class Best(NamedTuple):
 
 
 class Selection(Mac):
-    """MAC of which an iteration in `every` is a Z-step and a W-step with model selection.
+    """Is MAC whose W-step, in one iteration of `every`, selects the model.
 
-    The incumbent, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C; of
-    regressions whose ridge is compared, the ridge apart.  Collective: where a method says so.
+    The present regression, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C,
+    or E_Q + C where ridges are compared.  Collective: where a method says so.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
@@ -226,9 +228,9 @@ class Selection(Mac):
         self.changed: bool | None = None
 
     def notes(self, state: State[MacState]) -> dict[str, Any]:
-        """C per point, widths and ridges that are chosen, and what a selection did, for the record.  Collective: no."""
+        """Returns C per point, widths and ridges chosen, and what a selection did, for the curve.  Collective: no."""
         present = self._present()
-        compared = [float(self._count(c)) for c in self.candidates if c.ridges]  # before the first one all inputs
+        compared = [float(self._count(c)) for c in self.candidates if c.ridges]  # before the first selection all inputs
         known = iter(state.own.degrees.tolist() or compared)
         cost = sum(float(c.cost(self._count(c), next(known) if c.ridges else None)) for c in self.candidates)
         said: dict[str, Any] = {"cost": cost / self.plan.n_train}
@@ -242,7 +244,7 @@ class Selection(Mac):
         return np.array(self.plan.chain.block_shapes[of.block][1])
 
     def _present(self) -> Architecture:
-        """The units, widths and ridges of the present net.  Collective: no."""
+        """Returns the units, widths and ridges of the present net.  Collective: no."""
         of = self.plan.resolved
         return Architecture(tuple(of.units), tuple(widths_of(of).values()), tuple(of.shaping.ridges.values()))
 
@@ -252,7 +254,7 @@ class Selection(Mac):
         return super().sweep(state, pause)
 
     def last_w_step(self, state: State[MacState]) -> None:
-        """Lets each regression take its best candidate, or stay; a W-step for the others.  Collective: yes."""
+        """Lets each regression take its best candidate or stay; fits those that do not stay.  Collective: yes."""
         if (state.iteration + 1) % self.of.selection.every:
             return super().last_w_step(state)
         found, present, of = self._best(state), self._present(), self.plan.resolved
@@ -273,7 +275,7 @@ class Selection(Mac):
         fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _become(self, chosen: Architecture, present: Architecture, kept: set[int], state: State[MacState]) -> None:
-        """Makes the state that of another architecture, in place: blocks of weights of one size stay, the others are 0.
+        """Changes the state in place to another architecture: blocks of unchanged size stay, the others become 0.
 
         chosen, present: the architectures after and before.
         kept: the segments that stay as they are.  Collective: yes.
@@ -290,7 +292,7 @@ class Selection(Mac):
             super().begin(state)
 
     def _asked(self, of: Architecture) -> Architecture:
-        """Gives an architecture without those widths and ridges that nothing selects; the config gives these.
+        """Removes from an architecture the widths or ridges that are not selected: these follow from the config.
 
         Collective: no.
         """
@@ -298,7 +300,7 @@ class Selection(Mac):
         return Architecture(of.units, widths, of.ridges if any(c.ridges for c in self.candidates) else ())
 
     def _best(self, state: State[MacState]) -> list[Best]:
-        """The best candidate of each regression.  Collective: yes."""
+        """Returns the best candidate of each regression.  Collective: yes."""
         totals = self.totals(state)
 
         def chosen(c: Candidates, present: tuple[float, float]) -> Best:
@@ -313,19 +315,19 @@ class Selection(Mac):
         return self.team.from_root(lambda: [chosen(c, totals[1][c.segment]) for c in self.candidates])
 
     def _ridges(self, of: Candidates, mu: float) -> tuple[float, ...]:
-        """The ridges that are compared at a mu, as penalty.ridge says them.  Collective: no."""
+        """Returns the ridges that are compared at a mu, in the units of penalty.ridge.  Collective: no."""
         return of.ridges if of.ridges and mu <= self.plan.resolved.shaping.until_mu else (self._ridge(of),)
 
     def _ridge(self, of: Candidates) -> float:
-        """The ridge of a regression as it is.  Collective: no."""
+        """Returns the present ridge of a regression.  Collective: no."""
         return self.plan.resolved.shaping.ridges[of.block]
 
     def totals(self, state: State[MacState]) -> Totals:
         """Computes, by segment, E_Q's part + C of all candidates, each fitted, and of the regression as it is.
 
-        Gives two dicts: of the candidates, for each width, values and degrees (ridges, counts); and value and degrees
-        of the regression as it is.
-        Cost: for all counts what one fit of the largest costs, for each width; for each ridge a factor and its inverse.
+        Returns two dicts by segment: for each width, values and degrees (ridges, counts) of the candidates; and value
+        and degrees of the regression as it is.
+        Cost: for each width one fit of the largest candidate, and for each ridge a factor and its inverse.
         Collective: yes.
         """
         segments = [c.segment for c in self.candidates]
@@ -350,7 +352,7 @@ class Selection(Mac):
 
         own: the candidates by segment.
         features: as in `Comparing`.
-        Gives value, table (ridges, counts), and the degrees of each entry.  Collective: yes.
+        Returns the value, a table (ridges, counts), and the degrees of each entry.  Collective: yes.
         """
         work, found, shaping = plan.work.regressions(list(own)), {}, self.plan.resolved.shaping
         mu, last = given.state.mu, len(self.plan.chain.sites)
@@ -372,7 +374,7 @@ class Selection(Mac):
         return found
 
     def _degrees_now(self, given: WInputs) -> dict[int, float]:
-        """The effective weights of an output of each regression whose ridge is compared, as it is.  Collective: yes."""
+        """Computes the present effective weights of an output, if ridges are compared, by segment.  Collective: yes."""
         compared = [c for c in self.candidates if c.ridges]
         present = {c.segment: c._replace(counts=self._count(c)[None], ridges=(self._ridge(c),)) for c in compared}
         features = {k: given.inputs[k].design for k in present}
@@ -380,7 +382,7 @@ class Selection(Mac):
         return {k: float(degrees[0, 0]) for k, (_, _, degrees) in tried.items()}
 
     def _of_width(self, number: int) -> Plan:
-        """The plan of the largest candidates, with width `number` of each.  Collective: no."""
+        """Makes the plan of the largest candidates with their width `number`, or their last one.  Collective: no."""
         widths = widths_of(self.of)
         for c in self.candidates:
             if c.widths:
@@ -389,7 +391,7 @@ class Selection(Mac):
 
 
 def _carried(flat: Array, old: Sequence[int], new: Sequence[int]) -> Array:
-    """The parts of a flat buffer that keep their size, 0 for the others.  old, new: the bounds of the parts."""
+    """Copies the parts of a flat buffer that keep their size; others are 0.  old, new: the bounds of the parts."""
     found = np.zeros(new[-1], flat.dtype)
     for was, place in zip(pairwise(old), pairwise(new), strict=True):
         if was[1] - was[0] == place[1] - place[0]:

@@ -1,6 +1,6 @@
 """A run starts from random weights, principal components, layers trained one by one or in stages, or a model.
 
-And the weights of the best constant, which a run must not do worse than.
+Here are also the weights of the best constant, than which no run may end worse.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ from macmpi.state import State, block_views
 from macmpi.typing import Array
 
 GREEDY = 5
-"""Iterations of each layer of the greedy start."""
+"""Iterations of MAC for each layer of the greedy start."""
 
 AT_HAND = sum_over([EVERY])
-"""Sums over points that are all at hand."""
+"""Sums over all rows of arrays that this rank holds whole."""
 
 EMBEDDING, REPULSION = 200, 100.0
 """Iterations of the elastic embedding, and its lambda."""
 
 ROWS, NUMBERS = 50_000, 2**24
-"""A layer is found from at most ROWS patches, drawn from those of some points, of NUMBERS numbers in all; from as many
-patches as it has units where these are more."""
+"""A staged layer is found from at most ROWS patches, or as many as it has units if these are more.  They are drawn from
+the patches of some points, with NUMBERS numbers in all."""
 
 RUN = 256
 """Points that go through a layer at a time."""
@@ -55,8 +55,8 @@ WHITE = 0.1
 """The share of the mean variance that is added to each variance before patches are whitened."""
 
 SOFT, HARD = 0.5, 2.0
-"""The width^2 of a codebook, in mean squared distances between a patch and the word nearest to it: of shares, and of
-words of which one is on, whose scores move by shares of 1 in a W-step."""
+"""The width^2 of a codebook, in mean squared distances of a patch to its nearest word: SOFT where a unit is a word's
+share, HARD where one word of a run is on, so that a W-step moves the scores by shares of 1."""
 
 RIDGE = 1e-3
 """The ridge of the output layer, for each point and the mean variance of its inputs."""
@@ -66,11 +66,11 @@ ITERATIONS = 30
 
 
 class Origin(NamedTuple):
-    """A run starts from this besides its config, read from a file; all None for other starts.
+    """Holds what a start reads from a file; all is None for starts that read none.
 
-    weights (P,): flat.
+    weights (P,): of the net.
     coordinates (N, H): of the training points, read by runs of rows.
-    last: what the piece of a stream before has left.
+    last: the records that training on the last piece of a stream has left, by name.
     """
 
     weights: Array | None = None
@@ -79,7 +79,7 @@ class Origin(NamedTuple):
 
 
 def start(method: Method, origin: Origin) -> State[Any]:
-    """Makes the first State of a run, by the method that [start] names.  Collective: yes."""
+    """Makes the first State of a run, as [start] of the config says.  Collective: yes."""
     keys, parts = method.plan.resolved.start, method.parts
     if coordinates_first(method.plan):
         return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
@@ -106,7 +106,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
 
 
 def on_subset(method: Method) -> Method:
-    """Gives a method on points that every rank has: itself, or where no rank has all one of the points at hand.
+    """Returns a method on points that every rank has: `method` itself, or one on the points at hand.
 
     Collective: yes.
     """
@@ -117,15 +117,16 @@ def on_subset(method: Method) -> Method:
 
 
 def coordinates_first(plan: Plan) -> bool:
-    """Tells whether a start gives coordinates, so that the first half step is a W-step."""
-    word, of_basis = plan.resolved.start.method, plan.has_basis
+    """Tells whether a start gives coordinates instead of weights, so that the first half step is a W-step."""
+    word, of_basis = plan.resolved.start.method, plan.has_basis and plan.resolved.start.method != "model"
     return word in ("elastic_embedding", "file") or (of_basis and (word in ("pca", "itq") or not plan.chain.sites))
 
 
 def codes(method: Method, origin: Origin) -> Array:
-    """Coordinates (N, H) of the net's one site, for the points that this rank holds; of a `Code` the nearest code.
+    """Makes coordinates (N, H) of the net's one site, for the points that this rank holds.  Collective: yes.
 
-    Rank 0 makes them.  Of more points than are at hand they are principal components of these.  Collective: yes.
+    Rank 0 makes them.  If not all points are at hand, the others follow by the linear map that fits those at hand best.
+    Behind a layer of codes each row becomes the nearest code.
     """
     keys, H, parts = method.plan.resolved.start, sum(method.plan.chain.site_sizes), method.parts
     given = keys.method == "file"
@@ -154,19 +155,20 @@ def codes(method: Method, origin: Origin) -> Array:
 
 
 def mirrored(of: Resolved) -> bool:
-    """Tells whether the net is an autoencoder whose decoder has the sizes of its encoder in reverse."""
+    """Tells whether the net is an autoencoder whose decoder has the sizes of its encoder in reverse order."""
     return of.autoencoder and len(of.units) % 2 == 1 and of.units == of.units[::-1]
 
 
 def pca(method: Method, of_all: int) -> Array:
-    """Weights (flat) from principal components of points drawn from `of_all`.  Collective: no (rank 0).
+    """Makes weights (P,) from principal components of the points at hand.  Collective: no (rank 0).
 
     Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
-    deviation start.range / 2; units beyond the number of inputs get random directions.  Of methods "itq" and
-    "neighbours" those of a layer of bits are rotated until they are nearest to their signs; "neighbours" goes on from
+    deviation start.range / 2; units beyond the number of inputs get random directions.  The methods "itq" and
+    "neighbours" rotate a layer of bits until its outputs are nearest to their signs, and "neighbours" goes on from
     there by a loss on neighbours.  The decoder of a mirrored autoencoder is fitted by least squares to the encoder's
     pre-activations, the output layer to the targets.
-    Cost: N D^2 flops a layer and an eigen-decomposition; of "neighbours" that of `neighbour_bits`.
+    of_all: the number of all points, of which `neighbours` is a share.
+    Cost: N D^2 flops a layer and an eigen-decomposition; for "neighbours" that of `neighbour_bits`, too.
     """
     of, chain, data = method.plan.resolved, method.plan.chain.net, method.parts.data
     keys = of.start
@@ -200,7 +202,7 @@ def pca(method: Method, of_all: int) -> Array:
 
 
 def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None = None) -> Array:
-    """Fills W with the leading principal directions of A, whose rows have weights; gives the pre-activations."""
+    """Fills W with the leading principal directions of A, whose rows have weights; returns the pre-activations."""
     mean = mean_of(A, weights)
     spread = np.cov(A - mean, rowvar=False, bias=True, aweights=weights).reshape(A.shape[1], -1)
     variances, directions = principal_directions(spread, len(W))
@@ -213,7 +215,7 @@ def _project(W: Array, A: Array, keys: Start, layer: int, weights: Array | None 
 
 
 def _rotation(V: Array, keys: Start, weights: Array | None) -> Array:
-    """The rotation of "itq" and "neighbours" for pre-activations V (n, H) of bits, of at most ROWS points; else I."""
+    """Finds the rotation of "itq" and "neighbours" from at most ROWS rows of V (n, H); other starts have I."""
     if keys.method not in ("itq", "neighbours"):
         return np.eye(V.shape[1])
     random = stream(keys.seed, "itq")
@@ -222,14 +224,14 @@ def _rotation(V: Array, keys: Start, weights: Array | None) -> Array:
 
 
 def _least_squares(A: Array, T: Array, weights: Array | None = None) -> Array:
-    """W = [V, c] of the ridge regression of T (N, w) on A (N, D), whose rows have weights (N,)."""
+    """Solves the ridge regression of T (N, w) on A (N, D), whose rows have weights (N,), for W = [V, c]."""
     G = gram(A, weights=weights)
     G[np.diag_indices_from(G)] += jitter(G, START)
     return np.linalg.solve(G, adjoint(weighed(T, weights), A).T).T
 
 
 def greedy(method: Method) -> Array:
-    """Weights (flat) from layers trained one by one, each by MAC as an autoencoder of its inputs.  Collective: yes.
+    """Trains layers one by one, each by MAC as an autoencoder of its inputs; returns weights (P,).  Collective: yes.
 
     The decoder of a mirrored autoencoder takes the decoding weights; other layers above keep their random start.
     """
@@ -254,7 +256,7 @@ def greedy(method: Method) -> Array:
 
 
 def _train_layer(layer: Mac, keys: Start) -> State[Any]:
-    """Trains an autoencoder of one layer by GREEDY iterations of MAC from random weights; gives its state.
+    """Trains an autoencoder of one layer by GREEDY iterations of MAC from random weights; returns its state.
 
     Collective: yes.
     """
@@ -271,12 +273,12 @@ def _train_layer(layer: Mac, keys: Start) -> State[Any]:
 def constant_weights(
     chain: Chain, flat: Array, loss: Loss, Y: Array, over: OverPoints, n: float, point_weights: Array | None = None
 ) -> Array | None:
-    """The weights (flat) with a last layer that gives the best constant of a loss.
+    """Copies weights `flat` (P,) and changes the last layer so that the net's output is the best constant of a loss.
 
-    A convolution has one bias a channel: it gives the mean of the constants of its pixels, the best one of squares.
-    Biases behind a tied layer give it where the weights of that layer are 0, those of the encoder's too.
-    None where the outputs are not affine with biases.  n: the weight of the training points, point_weights:
-    of each (None: 1).  Collective: where `over` is.
+    A convolution has one bias a channel, which becomes the mean over its pixels: the best one for squares.  Where the
+    last layer has only biases, behind a tied layer, the weights of that layer become 0, the encoder's too.
+    Returns None where the outputs are not affine with biases.
+    n: the sum of the training points' weights; point_weights: each one's (None: 1).  Collective: where `over` is.
     """
     if chain.maps[-1].parameter_shape is None or "bias" not in chain.maps[-1].capabilities:
         return None
@@ -293,11 +295,11 @@ def constant_weights(
 
 
 def staged(method: Method) -> Array:
-    """Weights (flat) of a net trained stage by stage.  Collective: no (rank 0).
+    """Trains a net stage by stage; returns weights (P,).  Collective: no (rank 0).
 
-    Filters and codebooks are found layer by layer without targets, then the output layer from targets: a cascade as it
-    is built by hand, features, codebook, histogram, classifier, each stage by an algorithm of its own.  What trains all
-    of it jointly begins there.
+    Filters and codebooks are found layer by layer without targets, then the output layer from targets.  So are cascades
+    built by hand: features, codebook, histogram and classifier, each by an algorithm of its own.  Joint training begins
+    there.
     Cost: `centres` of at most ROWS rows for each hidden layer, a pass through the net, and some tens of gradients of
     the output layer.
     """
@@ -326,8 +328,8 @@ def staged(method: Method) -> Array:
 def sample_of(map_: Map, A: Array, random: Stream, weights: Array | None = None) -> Array:
     """Draws some of the rows (rows, columns) that a map's weights multiply, float64.
 
-    Points of A (n, n_in) are drawn first, for memory, as often as they weigh, then of the rows that these have ROWS, or
-    as many as the map has units.
+    To save memory, points of A (n, n_in) are drawn first, in proportion to their weights; then ROWS of their rows, or
+    as many as the map has units if that is more.
     """
     units = (map_.parameter_shape or (0, 0))[0]
     of_one, drawn = map_.unfold(A[:1]), np.arange(len(A))
@@ -341,10 +343,10 @@ def sample_of(map_: Map, A: Array, random: Stream, weights: Array | None = None)
 
 
 def filters(rows: Array, units: int, trainer: Trainer, random: Stream) -> Array:
-    """W = [V, c]: V a + c is the mean over all words of ||T a - w||^2 less that of each word, scaled to a square of 1.
+    """Finds W = [V, c] such that unit w of V a + c is the mean over v of ||T a - v||^2, less ||T a - w||^2.
 
-    T whitens the rows, and a trainer finds the words w of these; under a rectifier this is the triangle code of Coates,
-    Ng and Lee (2011), of squared distances.
+    T whitens the rows, and a trainer finds a word v of the whitened rows for each unit; all of W is scaled so that the
+    mean square is 1.  Under a rectifier this is the triangle code of Coates, Ng and Lee (2011), with squared distances.
     """
     mean = rows.mean(axis=0)
     rows = rows - mean
@@ -358,7 +360,7 @@ def filters(rows: Array, units: int, trainer: Trainer, random: Stream) -> Array:
 
 
 def whitening(rows: Array) -> Array:
-    """(S + WHITE tr(S) / D I)^(-1/2) of centred rows with covariance S (D, D)."""
+    """Computes (S + WHITE tr(S) / D I)^(-1/2) for centred rows with covariance S (D, D)."""
     S = rows.T @ rows / len(rows)
     variances, directions = np.linalg.eigh(S)
     raised = np.maximum(variances, 0.0) + (WHITE * variances.mean() or 1.0)
@@ -367,11 +369,11 @@ def whitening(rows: Array) -> Array:
 
 
 def codebook(rows: Array, units: int, trainer: Trainer, random: Stream, runs: int = 1, width2: float = SOFT) -> Array:
-    """W = [2 w, -||w||^2] / width^2 (units, D + 1) for the words w that a trainer finds of rows (n, D).
+    """Finds W = [2 w, -||w||^2] / width^2 (units, D + 1) for words w that a trainer finds for rows (n, D).
 
-    The softmax of W [a, 1] is that of -||a - w||^2 / width^2: the share of each word in a row.  width2: width^2, in
-    mean squared distances of a row to the word nearest to it.  runs: the rows fall into this many runs of columns, each
-    of which has as many words of its own.
+    The softmax of W [a, 1] is that of -||a - w||^2 / width^2: the share of each word in a row.
+    runs: the columns are cut into this many runs, each with units / runs words of its own.
+    width2: width^2, in mean squared distances of a row to the word nearest to it.
     """
     W = np.zeros((units, rows.shape[1] + 1))
     for i, columns in enumerate(np.array_split(np.arange(rows.shape[1]), runs)):
@@ -385,7 +387,7 @@ def codebook(rows: Array, units: int, trainer: Trainer, random: Stream, runs: in
 
 
 def fitted(output: Segment, loss: Loss, A: Array, Y: Array, weights: Array | None = None) -> Array:
-    """Weights of an output layer that reads A (n, D), of points that weigh (n,): the least of its loss and a ridge."""
+    """Fits an output layer that reads A (n, D): minimises the loss, with the points' weights (n,), plus a ridge."""
     shape = output.maps[0].parameter_shape
     assert shape is not None
     if weights is None:

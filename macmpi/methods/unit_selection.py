@@ -1,15 +1,15 @@
-"""Learning the sizes of dense hidden layers while they train (section 2.4): units go where that lowers E1 + C(W).
+"""The sizes of dense hidden layers are learned while they train (section 2.4): units go where that lowers E1 + C(W).
 
-    C(W) = c eps^2 |W|,   |W| all weights and biases
+    C(W) = c eps^2 |W|,   |W| the number of all weights and biases
 
-In some iterations, layer by layer from the last to the first, the units of a layer are ranked by what the regression
-of the next layer loses without them.  Candidates are the first units of that order: the next
-layer is fitted to its present pre-activations (the output layer to the targets, where that is exact), and a pass
-through the rest of the net gives E1 + C of each.  That is an upper bound, since the other layers would follow: a
-candidate that seems worse is trained for some iterations, the net as it is too, while the gap between them closes fast.
+In some iterations, layer by layer from the last to the first, the units of a layer are ranked by how much the error of
+the next layer's regression rises without them.  A candidate keeps the first units of that order.  The next layer is
+fitted to its present pre-activations (the output layer to the targets, if that fit is exact), and a pass through the
+rest of the net gives E1 + C.  That is an upper bound, since the other layers would follow.  So a candidate that seems
+worse is trained for some iterations, and the present net too, as long as the gap between them closes fast.
 
-E_Q + C, which the paper compares, says too little of a hidden layer here: its errors weigh mu, whatever they do to the
-outputs (docs/studies.md has figures).
+The paper compares E_Q + C.  That says little about a hidden layer here, whose errors count mu times in E_Q, whatever
+they do to the outputs (docs/studies.md has figures).
 """
 
 from __future__ import annotations
@@ -35,31 +35,35 @@ from macmpi.state import MacState, Pause, State, block_views, never
 from macmpi.typing import Array
 
 LEAST, ROUNDED = 1e-8, 1e-12
-"""The ridge is at least these shares of the mean diagonal of the centred Gram, and of the largest of the other one."""
+"""The ridge is at least LEAST times the centred Gram's mean diagonal, plus ROUNDED times the largest of the other's."""
 
 ITERATIONS = 5
-"""A candidate and the net that it is compared with are trained for these, at most."""
+"""A candidate and the net that it is compared with are trained for at most this number of iterations."""
 
 HOPELESS = 4.0
-"""A candidate whose error rises by more than this number of times what it saves is not trained: measured, the other
-layers took back two thirds of the rise."""
+"""A candidate is not trained if its error rises by more than this number of times what it saves: in measurements the
+other layers took back two thirds of the rise."""
 
 CLOSING, CLOSE = 0.5, 0.05
-"""The gap to a candidate closes fast where an iteration leaves at most this share of it.  One that closes at all and is
-at most this share of what is saved counts as none: the smaller net has farther to go."""
+"""The gap to a candidate closes fast if an iteration leaves at most the share CLOSING of it.  A gap that shrinks and is
+at most the share CLOSE of what the candidate saves counts as closed: the smaller net has farther to go."""
 
 
 # --- the elimination of inputs ----------------------------------------------------------------------------------------
 
 #     min over W of 1/2 ||T - [A, 1] W^T||^2 + ridge/2 ||V||^2,  W = [V, c]
 #
-# Without input h the least value is higher by 1/2 ||v_h||^2 / (G^-1)_hh, G the Gram of the centred inputs plus ridge I.
-# The input that costs least goes first; G^-1 and V without it follow by a step of rank one.  So one inverse ranks all
-# inputs, and one Gram holds the weights that are best for each number of them.
+# Without input h the minimum is higher by 1/2 ||v_h||^2 / (G^-1)_hh, G the Gram of the centred inputs plus ridge I.
+# The input that costs least goes first, and an update of rank one gives G^-1 and V without it.  So one inverse ranks
+# all inputs, and from one Gram follow the best weights for each number of them.
 
 
 class Moments(NamedTuple):
-    """Means of inputs A (N, D) and targets T (N, L); G = A^T A + ridge I and C = A^T T of the centred ones."""
+    """Holds the moments of inputs A (N, D) and targets T (N, L).
+
+    inputs (D,), targets (L,): their means.
+    gram (D, D), crossed (D, L): A^T A + ridge I and A^T T of the centred ones.
+    """
 
     inputs: Array
     targets: Array
@@ -68,7 +72,7 @@ class Moments(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The inputs that are left, in increasing order, and the best weights of them, W (L, number of them + 1)."""
+    """Holds the M inputs that are left, in increasing order, and the best weights for them, W (L, M + 1)."""
 
     inputs: Array
     weights: Array
@@ -77,7 +81,7 @@ class Kept(NamedTuple):
 def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
     """Computes the moments of inputs A (N, D) and targets T (N, L) in one sum over points.
 
-    ridge: is added to the Gram, or if that is more what keeps the Gram regular.
+    ridge: what is added to the Gram's diagonal, or more if the Gram would otherwise be singular.
     Cost: N D (D + 2 L) flops.  Collective: where `over_points` is.
     """
 
@@ -95,9 +99,9 @@ def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
 
 
 def ranked(of: Moments) -> Array:
-    """Ranks the inputs by what they are worth: one after the other is removed whose loss raises the error least.
+    """Ranks the inputs by backward elimination: again and again the one is removed whose loss raises the error least.
 
-    Gives their numbers (D,), the one removed last first.  Cost: 2 D^3 flops.
+    Returns their indices (D,), the one removed last first.  Cost: 2 D^3 flops.
     """
     left, order = np.arange(len(of.gram)), []
     inverse = solved(factored(of.gram), np.eye(len(left)))
@@ -114,7 +118,10 @@ def ranked(of: Moments) -> Array:
 
 
 def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
-    """Fits the first inputs of an order, once for each of the numbers `sizes` of them.  Cost: D^3 / 3 flops each."""
+    """Fits the regression on the first inputs of an order, for each number of inputs in `sizes`.
+
+    Cost: D^3 / 3 flops each.
+    """
     found = []
     for size in sizes:
         kept = np.sort(order[:size])
@@ -128,7 +135,7 @@ def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
 
 @dataclass
 class Net:
-    """A net of its own sizes while it is compared: its method and its State.
+    """Is a net that is compared with others: a method of its own sizes, and its State.
 
     values: E1 + C per point after 0, 1, ... further iterations.
     """
@@ -139,12 +146,12 @@ class Net:
 
     @property
     def weights(self) -> list[Array]:
-        """The weights that it shows, views of its parameter blocks."""
+        """The weights of the state's result, as views of the parameter blocks."""
         return list(block_views(self.state.result, self.method.plan.chain.block_shapes))
 
 
 class Candidate(NamedTuple):
-    """A layer with some of its units alone.
+    """Is a layer that keeps only some of its units.
 
     kept: these units, and the best weights of the next layer for them.
     value: E1 + C per point.
@@ -158,9 +165,10 @@ class Candidate(NamedTuple):
 
 
 class UnitSelection(Mac):
-    """MAC behind an iteration in `every` of which units are selected.  A selection never raises E1 + C.
+    """Is MAC that selects units after the iterations `every`, 2 `every`, 4 `every`, and so on.
 
-    inside: trains nets of other sizes.  Collective: where a method says so.
+    A selection never raises E1 + C.
+    inside: the class that trains the candidates.  Collective: where a method says so.
     """
 
     inside: ClassVar[type[Mac]] = Mac
@@ -173,14 +181,14 @@ class UnitSelection(Mac):
         self.rival_iterations = 0
 
     def notes(self, state: State[Any]) -> dict[str, Any]:
-        """Gives C per point, the sizes, and what a selection did, for the record.  Collective: no."""
+        """Returns C per point, the sizes, and what a selection did, for the curve.  Collective: no."""
         said = {"cost": self._cost(self.plan), "units": list(self.plan.resolved.units)}
         if self.changed is None:
             return said
         return said | {"phase": "selection", "changed": self.changed, "trained": self.rival_iterations}
 
     def _cost(self, plan: Plan) -> float:
-        """C per point.  Collective: no."""
+        """Computes C per point of a plan's net.  Collective: no."""
         return self.price * plan.offsets.weights[-1] / plan.n_train
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
@@ -194,7 +202,7 @@ class UnitSelection(Mac):
         return True
 
     def _select(self, state: State[MacState]) -> None:
-        """Gives each layer its best size, in the state, or leaves it as it is.  Collective: yes."""
+        """Changes the state in place so that each layer has its best size.  Collective: yes."""
         net = first = Net(self, state, [self._value(self, state)])
         for place in reversed(self.places):
             net = self._chosen(place, net)
@@ -205,7 +213,7 @@ class UnitSelection(Mac):
             state.history.forget()
 
     def _chosen(self, place: Place, net: Net) -> Net:
-        """The net with the best size of a layer; itself if that is the size it has.  Collective: yes.
+        """Returns the net with the best size of a layer, which is `net` itself if it has that size.  Collective: yes.
 
         Cost: a pass through the net and a fit of the output layer for each candidate, and iterations of those that
         seem worse.
@@ -227,9 +235,9 @@ class UnitSelection(Mac):
         return net if best is kept or best.values[-1] >= now else best
 
     def _beats(self, rival: Net, best: Net, saves: float) -> bool:
-        """Trains both nets while the rival comes closer fast; tells whether it has, or soon will, the lower E1 + C.
+        """Trains both nets as long as the gap closes fast; tells whether the rival has or soon will have less E1 + C.
 
-        saves: what the rival saves of C, against the best.  Collective: yes.
+        saves: by how much the rival's C per point is below that of `best`.  Collective: yes.
         """
         gap = rival.values[0] - best.values[0]
         if gap + saves > HOPELESS * saves:
@@ -250,13 +258,16 @@ class UnitSelection(Mac):
         return gap < 0.0
 
     def _value(self, method: Mac, state: State[MacState]) -> float:
-        """E1 + C per point as the run would end here: with the output layer fitted.  Collective: yes."""
+        """Computes E1 + C per point as if the run ended here, with the output layer fitted.  Collective: yes."""
         after = method.finish(state)
         error = method.parts.nested(method.parts.weights(after)).error
         return self.team.from_root(lambda: error + self._cost(method.plan))
 
     def _candidates(self, place: Place, net: Net) -> list[Candidate]:
-        """The smaller sizes of a layer, the largest first, each with its best units.  Collective: yes."""
+        """Returns a candidate for each smaller size of a layer, the largest first, with its best units.
+
+        Collective: yes.
+        """
         plan, parts, weights = net.method.plan, net.method.parts, net.weights
         chain, data = plan.chain, self.data
         units, row = chain.block_shapes[place.block]
@@ -280,9 +291,12 @@ class UnitSelection(Mac):
         return [Candidate(place, k, e + cost - s, s) for k, e, s in zip(found, errors, saved, strict=True)]
 
     def _error(self, net: Net, place: Place, kept: Kept, A: Array) -> float:
-        """E1 per point with some units of a layer, whose outputs are A, and with the output layer fitted if exactly.
+        """Computes E1 per point of the net without the other units of a layer.
 
-        Collective: yes.
+        The output layer is fitted too if its solver is exact.
+
+        kept: the units that stay, and the weights of the next layer.
+        A (N, H): the outputs of all units of the layer.  Collective: yes.
         """
         plan, parts, data, weights = net.method.plan, net.method.parts, self.data, net.weights
         weights[place.block + 1] = kept.weights.astype(A.dtype)
@@ -299,7 +313,7 @@ class UnitSelection(Mac):
         return self.team.from_root(lambda: found.error)
 
     def _net_of(self, candidate: Candidate, net: Net) -> Net:
-        """The net of a candidate.  Collective: yes."""
+        """Makes the net of a candidate from the one that it was derived from.  Collective: yes."""
         place, kept, blocks = candidate.place, candidate.kept, net.weights
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]
         sizes = list(net.method.plan.resolved.units)
@@ -307,7 +321,7 @@ class UnitSelection(Mac):
         return self._net(net, sizes, np.concatenate([W.ravel() for W in blocks]))
 
     def _net(self, of: Net, sizes: Sequence[int], weights: Array) -> Net:
-        """The net of some sizes and weights (flat), with feasible coordinates.  Collective: yes."""
+        """Makes a net of other sizes and weights (P,), with feasible coordinates; else like `of`.  Collective: yes."""
         method = self.inside(self.begun.resized(sizes), self.data, self.team)
         made = method.start_at(weights, gradient_step=False)
         made.own.sizes = np.array(sizes)
@@ -317,6 +331,6 @@ class UnitSelection(Mac):
 
 
 class AcceleratedUnitSelection(UnitSelection, Accelerated):
-    """Accelerated MAC behind an iteration in `every` of which units are selected.  Collective: as UnitSelection."""
+    """Is accelerated MAC that selects units as UnitSelection does.  Collective: as UnitSelection."""
 
     inside: ClassVar[type[Mac]] = Accelerated

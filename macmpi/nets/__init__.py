@@ -1,1 +1,1 @@
-"""Nets: kinds of layer, chains of maps, derivatives, losses."""
+"""Nets: the kinds of layers, chains of maps, their derivatives, and losses."""

@@ -1,9 +1,9 @@
-"""[model] -> the chain of maps that it describes, with what skip connections carry on, add and append.
+"""Builds the chain of maps that the table [model] of a config describes, with its skip connections.
 
-Layer i + 1 reads x_i; a skip [i, j] has x_i join what layer j reads.  A join comes before the site in front of layer j,
-a copy behind the one in front of layer i + 1, so that a residual layer, x + g(x), needs no coordinates but its own.
-Channels of images that are appended stand in the coordinates behind those of the layer before; behind the site each
-pixel gets its own.
+Layer i + 1 reads x_i.  A skip [i, j] copies x_i and joins it to the inputs of layer j, by adding or appending.  The
+copy is made after the site in front of layer i + 1, and the join before the site in front of layer j, so that a
+residual layer x + g(x) needs only its own coordinates.  Channels of images that are appended stand in the coordinates
+after all channels of the layer before; only after the site they are stacked pixel by pixel.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from macmpi.nets.losses import loss_named
 
 @dataclass(frozen=True)
 class Laid:
-    """A layer at its place in the net.
+    """A layer of the net with all its maps.
 
-    maps: all its maps; first those that pool and stack the images of the layer before, last those that add skips.
-    built: the layer as its own file makes it.
-    added: the number of maps at the end that add what skips bring.
+    maps: first those that pool and stack the images of the layer before, then its own, last those that add skips.
+    built: the layer as its file in macmpi/nets/layers makes it.
+    added: the number of maps at the end that add skips.
     """
 
     maps: list[Map]
@@ -41,10 +41,11 @@ class Laid:
 
 
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
-    """The hidden layers and the output layer; sites as the config puts them.  Raises UsageError.  Collective: no.
+    """Builds the net of a config, its hidden layers and its output layer, and places the sites.
 
-    A file of macmpi/nets/layers makes the maps of a layer (`file_of` in config/model.py): of most an affine
-    map or a convolution and its activation.
+    n_in, n_out: the numbers of inputs and outputs.
+    A file of macmpi/nets/layers makes the maps of a layer (`file_of` in config/model.py), for most kinds an affine map
+    or a convolution and its activation.  Raises UsageError.  Collective: no.
     """
     laid = _laid(model, n_in, n_out)
     layers, sites, before = _layers(model, laid, n_in), list[int](), 0
@@ -59,9 +60,11 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
 
 
 def _divided(chain: Chain, after: int = 0, before: int = 0) -> Chain:
-    """The net with coordinates of this number of units of its first layer, after or before the activation.
+    """Returns the net in which only some units of the first layer have coordinates.
 
-    The weights of the others are a block behind that of these: flat, they are as those of the chain.
+    after, before: the number of these units, for coordinates after or before the activation; the other is 0.
+    The weights of the other units become a parameter block of their own, which comes next, so that the flat weights
+    have the same order as in the chain.
     """
     cut = 2 if after else 1
     first, others = divided(chain.maps[:cut], after + before)
@@ -71,7 +74,10 @@ def _divided(chain: Chain, after: int = 0, before: int = 0) -> Chain:
 
 
 def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
-    """The maps of each hidden layer and of the output layer; a layer begins with the pooling of the one before."""
+    """Lists the maps of each hidden layer and of the output layer; a layer begins with the pooling of the one before.
+
+    Raises UsageError.
+    """
     return _layers(model, _laid(model, n_in, n_out), n_in)
 
 
@@ -81,7 +87,7 @@ def _layers(model: Model, laid: list[Laid], n_in: int) -> list[list[Map]]:
 
 
 def _laid(model: Model, n_in: int, n_out: int) -> list[Laid]:
-    """Makes all layers in turn, each to read what those before it give.  Raises UsageError."""
+    """Makes all layers in turn, so that each reads the outputs of the layers before.  Raises UsageError."""
     found, carried, begins = list[Laid](), Carried(model), list[Map]()
     read = Read(n_in, (*model.image, 1)[:3] if model.image else ())
     unbiased = ("linear", "quantise") if loss_named(model.loss).unit_hessian else ()
@@ -101,10 +107,10 @@ def _laid(model: Model, n_in: int, n_out: int) -> list[Laid]:
 
 
 def _built(place: Place) -> Built:
-    """The maps of a layer, by the file that its table or its word names, or by another package.
+    """Makes the maps of a layer by the file of its table or word, or by another package.  Raises UsageError.
 
-    Those give kinds of layers by entry points of the group "macmpi.layers": functions (inputs, units) -> list of maps;
-    `inputs` is a number, and has the `shape` of images.  Raises UsageError.
+    Other packages have kinds of layers as entry points of the group "macmpi.layers".  These are functions
+    (inputs, units) -> list of maps, where `inputs` is a number that also has the `shape` of images.
     """
     check_joined(place)
     file, kind = file_of(place.layer, place.kind), place.kind
@@ -115,7 +121,7 @@ def _built(place: Place) -> Built:
 
 
 def _shared(laid: list[Laid]) -> tuple[list[int | None], list[Columns | None]]:
-    """Gives the parameter block of each map, and the columns of the data that it reads; [] where nothing is shared."""
+    """Returns the parameter block of each map and the columns of the data that it reads; [] where no map shares one."""
     numbers, reads, taken = list[int | None](), list[Columns | None](), 0
     if not any(layer.built.blocks for layer in laid):
         return numbers, reads
@@ -133,10 +139,10 @@ def _shared(laid: list[Laid]) -> tuple[list[int | None], list[Columns | None]]:
 
 @dataclass
 class Carried:
-    """The columns that skips carry past the layers in between, behind the columns that the next layer reads.
+    """The columns that skips carry past layers; they stand after the columns that the next layer reads.
 
-    uses: for each skip that is under way the layer that it joins, and what it carries; those that join first come
-        first.
+    uses: for each skip that has begun and not ended, the layer that it joins and the columns that it carries, in the
+        order in which they join.
     """
 
     model: Model
@@ -147,7 +153,7 @@ class Carried:
         return sum(read for _, read in self.uses)
 
     def copies(self, read: Read, layer: int) -> list[Map]:
-        """Makes the maps that copy what layer + 1 reads, one for each skip that begins there."""
+        """Makes the maps that copy the inputs of layer + 1, one for each skip that begins there."""
         return [self._copied(read, last) for first, last in sorted(self.model.skips) if first == layer]
 
     def _copied(self, read: Read, layer: int) -> Map:
@@ -158,16 +164,16 @@ class Carried:
         return copy
 
     def on(self, maps: list[Map]) -> list[Map]:
-        """Wraps maps so that the carried columns pass them as they are."""
+        """Wraps maps so that the carried columns pass them unchanged."""
         return [carry(map_, self.width) for map_ in maps]
 
     def joined(self, given: Read, layer: int, pool: int) -> tuple[Read, list[Map], list[Map]]:
-        """Lets the skips that end at a layer join: gives what the layer reads then, and the maps that join them.
+        """Joins the skips that end at a layer to its inputs.
 
-        given: what the layer before gives, which is pooled by `pool`.
-        layer: counted from 1, as model.skips counts.
-        The maps are those that add, and those that stack channels, which stand behind the site before.  Raises
-        UsageError where numbers or images do not fit.
+        given: the outputs of the layer before, which are then pooled by `pool`.
+        layer: its number, counted from 1 as in model.skips.
+        Returns the inputs of the layer, the maps that add skips, and the maps that stack channels, which come after the
+        site.  Raises UsageError where sizes or shapes do not agree.
         """
         joins = list[Read]()
         while self.uses and self.uses[0][0] == layer:
@@ -206,7 +212,7 @@ def _check_alike(own: Read, given: Read, layer: int) -> None:
 
 
 def check_joined(place: Place) -> None:
-    """Raises UsageError where a net has skips and this layer is of a kind that they cannot pass.  Collective: no."""
+    """Raises UsageError where a net has skips and this layer is of a kind that skips cannot pass.  Collective: no."""
     if place.model.skips and not is_function(place.kind):
         raise UsageError(
             f"model.skips join dense and sparse layers and convolutions with elementwise activations, and layer "

@@ -1,7 +1,7 @@
 """A net as a flat chain of maps, cut at the sites where auxiliary coordinates live.
 
-What lies between two cuts is a segment: f_1, ..., f_{K+1} of eq. (1).  Sites after every hidden activation
-give the paper's coordinates; other cuts are other choices of the same chain, no cut at all the nested problem.
+The maps between two cuts are a segment, f_1, ..., f_{K+1} of eq. (1).  Cuts after every hidden activation give the
+coordinates of the paper; the same chain may be cut elsewhere, and without cuts it is the nested problem.
 """
 
 from __future__ import annotations
@@ -22,19 +22,22 @@ from macmpi.typing import Array
 
 
 def _begins_layer(map_: Map) -> bool:
-    """Tells whether a map with weights begins a layer: a quantiser or biases end that of the map before them."""
+    """Tells whether a map with weights begins a layer; a quantiser and biases belong to the layer before them."""
     centres = "centres" in map_.capabilities and "jacobian" not in map_.capabilities
     return not centres and "elementwise" not in map_.capabilities
 
 
 @dataclass(frozen=True)
 class Chain:
-    """f = f_{K+1} o ... o f_1 (eq. 1): maps, and the sites, i.e. the number of maps before each cut.
+    """f = f_{K+1} o ... o f_1 (eq. 1), a net as maps and sites.
 
-    numbers: the parameter block of each map, or None, where maps share one; () each has its own, in their order.
-    reads: columns of the data that a map reads too (`Segment`).
-    undivided: the net with each layer in one block, where only some units of a layer have coordinates; the same flat
-        weights are its own.
+    maps: the maps, applied one after the other.
+    sites: for each cut the number of maps before it.
+    numbers: the parameter block of each map, or None for a map without weights; () where no maps share a block, so that
+        blocks are numbered in the order of the maps.
+    reads: the columns of the data that a map reads besides (`Segment`).
+    undivided: where only some units of a layer have coordinates, the same net with each layer in one block, which has
+        the same flat weights; otherwise None.
     """
 
     maps: tuple[Map, ...]
@@ -50,7 +53,7 @@ class Chain:
 
     @cached_property
     def blocks(self) -> tuple[Map, ...]:
-        """The map that each parameter block belongs to, the first of those that share it."""
+        """The map of each parameter block; the first one where maps share a block."""
         numbers = self.whole.blocks
         return tuple(self.maps[numbers.index(b)] for b in self.whole.parameter_blocks)
 
@@ -71,7 +74,7 @@ class Chain:
 
     @cached_property
     def added(self) -> frozenset[int]:
-        """The parameter blocks whose outputs are added to what a skip carries."""
+        """The parameter blocks to whose outputs a skip is added."""
         last, found = 0, set[int]()
         for map_, block in zip(self.maps, self.whole.blocks, strict=True):
             last = last if block is None else block
@@ -80,9 +83,9 @@ class Chain:
 
     @cached_property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """For each segment the segments whose regressions share weights with its own and are solved together with it.
+        """For each segment, its group: the segments that share weights and are solved together as one regression.
 
-        A group stands at its first segment; at its other segments, and at those without weights, stands ().
+        The entry of the first segment is the group; the entries of the others, and of segments without weights, are ().
         """
         found = [[k] if segment.parameter_blocks else [] for k, segment in enumerate(self.segments)]
         for k, segment in enumerate(self.segments):
@@ -95,7 +98,7 @@ class Chain:
 
     @cached_property
     def views(self) -> dict[int, RegressionView]:
-        """The view of the regression of each segment that has weights; segments that share weights have the same."""
+        """The view of the regression of each segment with weights; segments of a group have the same view."""
         found = dict[int, RegressionView]()
         for group in filter(None, self.groups):
             segments = tuple(self.segments[k] for k in group)
@@ -105,26 +108,26 @@ class Chain:
         return found
 
     def regressed(self, segment: int) -> tuple[int, ...]:
-        """The parameter blocks of a segment's regression, at the first segment of its group; () at the others."""
+        """Returns the parameter blocks of the regression of a group, for its first segment; () for other segments."""
         return self.views[segment].blocks if self.groups[segment] else ()
 
     def reading(self, columns: int) -> Chain:
-        """The net whose first layer, a dense one, reads other columns."""
+        """Returns the net whose first layer, which must be dense, reads another number of columns."""
         first: Any = self.maps[0]
         return replace(self, maps=(replace(first, n_in=columns), *self.maps[1:]))
 
     def part(self, start: int, stop: int) -> Segment:
-        """Maps start, ..., stop - 1 as one segment."""
+        """Returns the maps start, ..., stop - 1 as one segment."""
         return self.whole.part(start, stop)
 
     @property
     def existing(self) -> int:
-        """The number of weights, without those that do not exist."""
+        """The number of weights, without those that sparse layers lack."""
         sizes = zip(self.blocks, self.block_shapes, strict=True)
         return sum(int(np.count_nonzero(m.own.zero_missing(np.ones(shape, bool)))) for m, shape in sizes)
 
     def inputs(self, block: int) -> int:
-        """The number of columns that a row of a parameter block multiplies; of a linear map the biases do not count."""
+        """Returns the number of inputs that a row of a parameter block multiplies, without biases."""
         return self.blocks[block].own.columns
 
     @cached_property
@@ -138,7 +141,7 @@ class Chain:
 
     @cached_property
     def _layer_starts(self) -> tuple[int, ...]:
-        """The maps that begin a layer with weights; the steps of a recurrent layer are one."""
+        """The numbers of the maps that begin a layer with weights; all steps of a recurrent layer are one layer."""
         numbers, found = self.whole.blocks, list[int]()
         for i, m in enumerate(self.maps):
             if m.parameter_shape is not None and _begins_layer(m):
@@ -148,17 +151,17 @@ class Chain:
 
     @cached_property
     def layer_sizes(self) -> tuple[int, ...]:
-        """Inputs and units of every layer with weights, whether it has coordinates or not: (D, H_1, ..., L)."""
+        """The sizes (D, H_1, ..., L): the inputs, and the units of every layer with weights."""
         return (self.n_in, *(self.maps[i].own.n_out for i in self._layer_starts))
 
     @property
     def layer_blocks(self) -> tuple[int | None, ...]:
-        """The parameter block of the map that each layer with weights begins with."""
+        """The parameter block of the first map of each layer with weights."""
         return tuple(self.whole.blocks[i] for i in self._layer_starts)
 
     @cached_property
     def layer_ends(self) -> tuple[int, ...]:
-        """For each hidden layer the number of maps before its site, or before the next layer where it has none."""
+        """For each hidden layer the number of maps before its site, or before the next layer if it has no site."""
         numbers, starts = self.whole.blocks, self._layer_starts
         lasts = [
             max(j for j, m in enumerate(self.maps) if numbers[j] == numbers[i] and m.own == self.maps[i].own)
@@ -168,7 +171,7 @@ class Chain:
 
     @cached_property
     def site_sizes(self) -> tuple[int, ...]:
-        """(H_1, ..., H_K)."""
+        """The numbers of coordinates at the sites, (H_1, ..., H_K)."""
         return tuple(s.n_out for s in self.segments[:-1])
 
     @cached_property
@@ -178,18 +181,18 @@ class Chain:
 
     @property
     def ends_affine(self) -> bool:
-        """Tells whether the last map is a dense layer or a convolution with biases, so that its block is [V, c]."""
+        """Tells whether the last map is affine, a dense layer or a convolution, with weights [V, c]."""
         last = self.maps[-1].capabilities
         return "bias" in last and bool(last & {"linear", "patches"})
 
     @property
     def codes(self) -> tuple[Code, ...]:
-        """The maps that give codes."""
+        """The maps whose outputs are codes of bits or words."""
         return tuple(m.code for m in self.maps if m.code)
 
     @property
     def quantised(self) -> tuple[int, ...]:
-        """The numbers of the segments that are `quantised`."""
+        """The numbers of the segments that end in a quantiser (`Segment.quantised`)."""
         return tuple(k for k, segment in enumerate(self.segments) if segment.quantised)
 
     @property
@@ -199,11 +202,11 @@ class Chain:
         return blocks and all("jacobian" in m.capabilities for m in self.maps)
 
     def forward(self, weights: Sequence[Array], X: Array) -> Array:
-        """f(X; W), row by row.  Cost: 2 n sum_k n_in n_out flops."""
+        """Computes f(X; W), row by row: (n, D) -> (n, L).  Cost: 2 n sum_k n_in n_out flops."""
         return self.whole.forward(weights, X)
 
     def coordinates(self, weights: Sequence[Array], X: Array) -> list[Array]:
-        """Feasible coordinates z_k = f_k(z_{k-1}), k = 1..K, with z_0 = x."""
+        """Computes feasible coordinates z_k = f_k(z_{k-1}), k = 1, ..., K, with z_0 = x."""
         A, Z = X, list[Array]()
         for segment in self.segments[:-1]:
             A = segment.forward(weights, with_data(segment, A, X))
@@ -212,7 +215,7 @@ class Chain:
 
 
 def with_data(segment: Segment, A: Array, X: Array) -> Array:
-    """[z, X[:, data]], the inputs of a segment; its coordinates alone where it reads no data."""
+    """Returns the inputs of a segment, [A, X[:, data]], for coordinates A; A alone where it reads no data."""
     if segment.data is None:
         return A
     first, last = segment.data

@@ -1,6 +1,7 @@
-"""Products with the design matrix of a layer: [A, 1], whose last column multiplies the biases, or A without biases.
+"""Products with the design matrix of a layer: [A, 1], where the last column multiplies the biases, or A without biases.
 
-Which of the two it is, the weights' columns or `bias` say.  And views of columns of an array.
+The number of columns of the weights, or the argument `bias`, says which.  Sums over rows and views of columns are here
+too.
 """
 
 from __future__ import annotations
@@ -15,27 +16,33 @@ import numpy as np
 from macmpi.typing import Array
 
 Columns = tuple[int, int]
-"""The first of some columns of the data, and the one behind the last."""
+"""A run of columns of the data: the first one, and the one after the last."""
 
 SMALL = 1_000_000
-"""Products of at most this many multiplications have kernels in some BLAS that copy no operand."""
+"""For products of at most this number of multiplications OpenBLAS has kernels that do not copy the operands."""
 
 FEWEST = 48
-"""The fewest rows of a run of a product for which those kernels are asked for."""
+"""A product is cut into runs of rows for those kernels only where a run has at least this number of rows."""
 
 
 def apply(A: Array, W: Array) -> Array:
-    """[A, 1] W^T in the precision of A: (n, D), (w, D + 1) -> (n, w); A W^T for W (w, D).  Cost: 2 n D w flops."""
+    """[A, 1] W^T in the precision of A, for A (n, D) and W (w, D + 1); A W^T for W (w, D).
+
+    Cost: 2 n D w flops.
+    """
     W = W.astype(A.dtype, copy=False)
     D = A.shape[1]
     B = _times(A, W[:, :D].T)
     if W.shape[1] > D:
-        B += np.ascontiguousarray(W[:, D])  # read n times over
+        B += np.ascontiguousarray(W[:, D])  # it is read n times
     return B
 
 
 def _times(A: Array, V: Array) -> Array:
-    """A V: (n, D), (D, w) -> (n, w), a narrow one in double precision by runs of rows, each SMALL."""
+    """Computes A V, for A (n, D) and V (D, w); in double precision and for small D w by runs of rows.
+
+    A run has at most SMALL multiplications.
+    """
     (n, D), w = A.shape, V.shape[1]
     rows = SMALL // (D * w) // 8 * 8
     if min(rows, n) < FEWEST or A.dtype != np.float64:
@@ -47,7 +54,7 @@ def _times(A: Array, V: Array) -> Array:
 
 
 def adjoint(Q: Array, A: Array, bias: bool = True, out: Array | None = None) -> Array:
-    """Q^T [A, 1]: (n, w), (n, D) -> (w, D + 1), in `out` if it is given; without biases Q^T A.
+    """Q^T [A, 1], (w, D + 1), for Q (n, w) and A (n, D), in `out` if it is given; without biases Q^T A.
 
     Cost: 2 n D w flops.
     """
@@ -55,7 +62,7 @@ def adjoint(Q: Array, A: Array, bias: bool = True, out: Array | None = None) -> 
         return np.matmul(Q.T, A, out=out)
     w, D = Q.shape[1], A.shape[1]
     G = np.empty((w, D + 1), Q.dtype) if out is None else out
-    if 2 * w <= D and Q.dtype != np.float64:  # faster this way round
+    if 2 * w <= D and Q.dtype != np.float64:  # this order is faster
         np.copyto(G[:, :-1], (A.T @ Q).T)
     else:
         np.matmul(Q.T, A, out=G[:, :-1])
@@ -64,9 +71,9 @@ def adjoint(Q: Array, A: Array, bias: bool = True, out: Array | None = None) -> 
 
 
 def gram(A: Array, bias: bool = True, weights: Array | None = None, out: Array | None = None) -> Array:
-    """[A, 1]^T [A, 1]: (n, D) -> (D + 1, D + 1), in `out` if it is given; without biases A^T A.  Cost: n D^2 flops.
+    """[A, 1]^T [A, 1], (D + 1, D + 1), for A (n, D), in `out` if given; without biases A^T A.  Cost: n D^2 flops.
 
-    weights: of the rows, (n,): the sum of w_n [a_n, 1] [a_n, 1]^T.
+    weights (n,): w_n of the sum over n of w_n [a_n, 1]^T [a_n, 1]; None for 1.
     """
     if weights is not None:
         roots = np.sqrt(weights).astype(A.dtype, copy=False)[:, None]
@@ -82,9 +89,9 @@ def gram(A: Array, bias: bool = True, weights: Array | None = None, out: Array |
 
 
 def gram_rows(A: Array, rows: slice, bias: bool = True, weights: Array | None = None) -> Array:
-    """Rows of gram(A, bias, weights) from the diagonal on, the rest 0: (r, D + 1) or (r, D).
+    """Computes some rows of gram(A, bias, weights) from the diagonal on; the rest is 0: (r, D + 1) or (r, D).
 
-    Cost: 2 n r (D - start) flops.
+    Cost: 2 n r (D - rows.start) flops.
     """
     if bias:
         A = np.hstack([A, np.ones((len(A), 1), A.dtype)])
@@ -96,33 +103,36 @@ def gram_rows(A: Array, rows: slice, bias: bool = True, weights: Array | None = 
 
 
 def row_dots(A: Array, B: Array) -> Array:
-    """sum_h A[n, h] B[n, h], shape (n,)."""
+    """sum_h A[n, h] B[n, h]: (n,)."""
     return np.vecdot(A, B)
 
 
 def column_sums(A: Array) -> Array:
-    """sum_n A[n, h]: (w,).  A product with ones: NumPy's own sums along columns take several times as long."""
+    """sum_n A[n, h]: (w,).
+
+    It is a product with ones, because NumPy's own sums along columns take several times as long.
+    """
     return np.ones(len(A), A.dtype) @ A
 
 
 def at(weights: Array | None, rows: Any) -> Array | None:
-    """The weights of some points, None where all are 1.  Collective: no."""
+    """Returns the weights of some rows of points; None where all are 1.  Collective: no."""
     return None if weights is None else weights[rows]
 
 
 def weighed(A: Array, weights: Array | None) -> Array:
-    """The rows of A (n, w) times their weights (n,), in the precision of A; A itself where there are none."""
+    """Multiplies the rows of A (n, w) by their weights (n,), in the precision of A; without weights it returns A."""
     return A if weights is None else weights.astype(A.dtype, copy=False)[:, None] * A
 
 
 def mean_of(A: Array, weights: Array | None) -> Array:
-    """The mean of the rows of A (n, w), as they weigh (n,): (w,)."""
+    """Computes the weighted mean of the rows of A (n, w): (w,).  weights (n,): None for equal ones."""
     found: Array = A.mean(axis=0) if weights is None else weights @ A / weights.sum()
     return found
 
 
 def total_of(A: Array, weights: Array | None = None) -> Array:
-    """The sum of the rows of A (n, w) or (n,) in float64, each times its weight (n,) if there are weights: (w,)."""
+    """Sums the rows of A (n, w) or (n,) in float64, times their weights (n,) if there are some: (w,) or one number."""
     found: Array = A.sum(axis=0, dtype=float) if weights is None else weights @ A.astype(float, copy=False)
     return found
 
@@ -133,17 +143,17 @@ def column_dots(A: Array, B: Array) -> Array:
 
 
 def ridge_value(W: Array, n_in: int | None = None) -> Array:
-    """||v_h||^2 of each unit h of W = [V, c], V (w, n_in): (w,).  The biases c are left alone."""
+    """||v_h||^2 of each unit h of W = [V, c], where V is (w, n_in): (w,).  The biases c do not count."""
     V = W[:, : W.shape[1] - 1 if n_in is None else n_in]
     return row_dots(V, V)
 
 
 def squared_distances(A: Array, C: Array) -> Array:
-    """||a_n - c_m||^2: (n, D), (m, D) -> (n, m), not below 0.  Cost: 2 n m D flops.
+    """||a_n - c_m||^2 for A (n, D) and C (m, D): (n, m), never below 0.  Cost: 2 n m D flops.
 
-    The error is at most (D + 6) u (||a - s|| + ||c - s|| + 4 r)^2, u the unit roundoff, s the mean of the c_m and r the
-    root mean square of ||c - s||, however far from the origin the data lie: if s is farther from it than sqrt(3) r,
-    both are taken from s first.
+    The rounding error is at most (D + 6) u (||a - s|| + ||c - s|| + 4 r)^2, where u is the unit roundoff, s the mean of
+    the c_m, and r the root mean square of ||c_m - s||.  It does not depend on the distance of the data from the origin,
+    because s is subtracted from both where it is farther from the origin than sqrt(3) r.
     """
     C = C.astype(A.dtype, copy=False)
     mean, squares = column_sums(C) / len(C), row_dots(C, C)
@@ -158,7 +168,7 @@ def squared_distances(A: Array, C: Array) -> Array:
 
 
 def split_columns(sizes: Sequence[int], A: Array) -> list[Array]:
-    """Views (n, sizes[0]), (n, sizes[1]), ... of the columns of A."""
+    """Returns views of successive columns of A, (n, sizes[0]), (n, sizes[1]), ..."""
     return [A[:, columns] for columns in _columns(tuple(sizes))]
 
 

@@ -1,4 +1,7 @@
-"""The graph of a net in ONNX as it grows: each map adds the nodes of what it computes.  It is handed `onnx` itself."""
+"""Builds the ONNX graph of a net, to which each map adds the nodes that compute it.
+
+The module `onnx` is an argument, so that nothing here imports it.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,10 @@ from macmpi.typing import Array
 
 @dataclass
 class Graph:
-    """A graph that grows: each method adds nodes or constants and gives the name of what they compute."""
+    """An ONNX graph under construction.  Each method adds nodes or constants and returns the name of their output.
+
+    dtype: the precision of the graph.
+    """
 
     onnx: ModuleType
     dtype: np.dtype
@@ -22,13 +28,13 @@ class Graph:
     constants: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def node(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """The output of one operator."""
+        """Adds one operator.  name: that of its output; "" for a new name."""
         name = name or f"{operator.lower()}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], name, **attributes))
         return name
 
     def constant(self, value: Any, as_it_is: bool = False) -> str:
-        """An array or a number, one copy of each; numbers with a point become those of the graph's precision."""
+        """Adds an array or a number, once; floating-point numbers get the graph's precision unless as_it_is."""
         array = np.ascontiguousarray(value)
         array = array.astype(self.dtype) if array.dtype.kind == "f" and not as_it_is else array
         key = (array.dtype.str, array.shape, hashlib.sha256(array.tobytes()).digest())
@@ -45,26 +51,27 @@ class Graph:
 
     @property
     def number(self) -> int:
-        """The number by which ONNX names the graph's precision."""
+        """The number by which ONNX denotes the graph's precision."""
         return int(self.onnx.helper.np_dtype_to_tensor_dtype(self.dtype))
 
     def columns(self, A: str, start: int, stop: int) -> str:
-        """A[:, start:stop]."""
+        """Adds A[:, start:stop]."""
         return self.node("Slice", A, *(self.constant(np.array([i])) for i in (start, stop, 1)))
 
     def rows(self, B: str, width: int) -> str:
-        """B (...) as rows of `width` numbers."""
+        """Adds the reshaping of B to rows of `width` numbers."""
         return self.node("Reshape", B, self.constant(np.array([-1, width])))
 
     def gathered(self, A: str, index: Array) -> str:
-        """The numbers of A (n, d) at these columns of [0, A]: (n, *index.shape)."""
+        """Adds [0, A][:, index], (n, *index.shape), for A (n, d): an index 0 gives 0, and i + 1 column i of A."""
         padded = self.node("Pad", A, self.constant(np.array([0, 1, 0, 0])))
         return self.node("Gather", padded, self.constant(index.astype(int)), axis=1)
 
     def nearness(self, A: str, C: Array) -> tuple[str, str]:
-        """A less the middle of the centres C, and -2 a^T c + ||c||^2: (n, D) -> (n, D), (n, centres).
+        """Adds A - m and -2 (a - m)^T (c - m) + ||c - m||^2, for A (n, D) and centres C (M, D) with the mean m.
 
-        Distances are the same and more exact when points and centres are taken from the middle.
+        The names are those of arrays (n, D) and (n, M).  Subtracting m does not change distances, but makes them more
+        exact.
         """
         middle = C.mean(axis=0)
         A, C = self.node("Sub", A, self.constant(middle)), C - middle
@@ -72,5 +79,8 @@ class Graph:
 
 
 def numbered(n_in: int) -> Array:
-    """One point whose numbers are their columns in [0, A]: (1, n_in).  Collective: no."""
+    """Returns one point (1, n_in) of the numbers 1, ..., n_in, the indices by which `Graph.gathered` finds its columns.
+
+    Collective: no.
+    """
     return np.arange(1.0, n_in + 1.0)[None]

@@ -1,4 +1,4 @@
-"""Points nearest to some others are found here, and how many of these a search by codes of bits finds."""
+"""Finds nearest neighbours, and counts how many of them a search by codes of bits finds."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from macmpi.nets.design import squared_distances
 from macmpi.typing import Array
 
 AT_A_TIME = 50
-"""Points whose distances to all others are held at a time."""
+"""The number of points whose distances to all others are in memory at a time."""
 
 
 def neighbours(A: Array, asked: Array, k: int, skip: bool = False) -> Array:
-    """The k nearest rows of A (n, D), in no order, to each of the rows asked for: (m, k).
+    """Finds, for each row of `asked` (m, D), the k nearest rows of A (n, D), in no order: their numbers, (m, k).
 
-    skip: these are the first ones of A, and none counts as its own neighbour.
+    skip: whether the rows of `asked` are the first rows of A, of which none shall be its own neighbour.
     Collective: no.  Cost: 2 n m D flops.
     """
     found = []
@@ -27,7 +27,7 @@ def neighbours(A: Array, asked: Array, k: int, skip: bool = False) -> Array:
 
 
 def hamming(bits: Array, asked: Array) -> Array:
-    """Bits that differ between codes (n, H) and those asked for (m, H), of zeros and ones: int32 (m, n).
+    """Counts the bits in which codes `asked` (m, H) differ from codes `bits` (n, H), of zeros and ones: (m, n) int32.
 
     Collective: no.  Cost: 2 n m H flops.
     """
@@ -35,9 +35,11 @@ def hamming(bits: Array, asked: Array) -> Array:
 
 
 def within(bits: Array, asked: Array, near: Array) -> tuple[Array, Array]:
-    """Points within 0, 1, ..., H bits of a query, and those of them that are near: means over queries, (H + 1,) each.
+    """Counts the points whose codes differ from that of a query in at most 0, 1, ..., H bits.
 
-    bits (n, H), asked (m, H): zeros and ones.  near: (m, k), rows of bits.
+    Returns the means over the queries of these counts, and of the counts of true neighbours among them: (H + 1,) each.
+    bits (n, H), asked (m, H): the codes of points and queries, of zeros and ones.
+    near (m, k): the numbers of the true neighbours of each query.
     Collective: no.  Cost: 2 n m H flops.
     """
     counts = np.zeros((2, bits.shape[1] + 1))

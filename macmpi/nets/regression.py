@@ -1,9 +1,9 @@
-"""The view of a regression: which rows its weights multiply, which targets they fit, and which of them exist.
+"""The view of a regression: which rows its weights multiply, which targets they fit, and which weights exist.
 
-A solver sees rows: one a point; or one for each position, where a layer's weights multiply P patches of each point; or
-one for each of the segments that share the weights.  With one row a point everything stays as it is.
+A solver sees rows.  Usually a point is one row.  Where a layer's weights multiply P patches of each point, each patch
+is a row; where several segments share the weights, a point is a row in each of them.
 
-Where units do not separate, segments that share weights are applied next to each other, as one (`Joint`).
+Where segments share weights whose units cannot be fitted one by one, `Joint` applies these segments side by side.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class RegressionView:
-    """The regression of a segment, or of segments that share their weights: the loss of targets at [A, 1] W^T.
+    """The regression of a segment, or of a group that shares its weights: [A, 1] W^T is fitted to targets.
 
-    segments: those that share the weights, mostly one.
-    blocks, shapes: the parameter blocks that it fits, and the shape (h, d) of each.
+    segments: the segments that share the weights, usually one.
+    blocks, shapes: the parameter blocks that are fitted, and the shape (h, d) of each.
     """
 
     segments: tuple[Segment, ...]
@@ -37,48 +37,48 @@ class RegressionView:
 
     @cached_property
     def map(self) -> Map:
-        """The map whose weights are fitted, the first where there are several."""
+        """The map whose weights are fitted; the first one where there are several."""
         return self.segments[0].fitted[0]
 
     @property
     def rows_per_point(self) -> int:
-        """The number of rows of its design for each point: one for each position, in each segment."""
+        """The number of rows of the design for each point: one for each position, in each segment."""
         return self.map.positions * len(self.segments)
 
     @property
     def sparse(self) -> bool:
-        """Tells whether some of its weights do not exist."""
+        """Tells whether some of the weights do not exist, as in sparse layers."""
         return any(map_.connected is not None for segment in self.segments for map_ in segment.fitted)
 
     def existing(self, units: slice) -> Array | None:
-        """Marks the weights of units that exist, of their shape; None where all do."""
+        """Returns which weights of some units exist, of the weights' shape; None where all do."""
         marks = self.map.connected
         return None if marks is None else marks[units]
 
     @property
     def bias(self) -> bool:
-        """Tells whether the last column of its weights holds biases."""
+        """Tells whether the last column of the weights holds biases."""
         return "bias" in self.map.capabilities
 
     @property
     def separable(self) -> bool:
-        """Tells whether its units can be fitted one by one: all its segments have the same maps, each separable."""
+        """Tells whether units can be fitted one by one: all segments have the same maps, and each is separable."""
         first, *others = self.segments
         same = all(s.fitted == first.fitted and s.activation == first.activation and s.separable for s in others)
         return same and first.separable and (not others or self.map.positions == 1)
 
     @property
     def dense(self) -> bool:
-        """Tells whether it has one row a point, all weights exist, and no quantiser is behind it."""
+        """Tells whether a point is one row, all weights exist, and the segment does not end in a quantiser."""
         return self.rows_per_point == 1 and not self.sparse and not self.segments[0].quantised
 
     @property
     def width(self) -> int:
-        """The number of columns of its design in a segment: those that a unit's weights multiply, at all positions."""
+        """The number of columns of `design`: the inputs that a unit's weights multiply, at all positions."""
         return self.map.positions * self.map.columns
 
     def design(self, A: Rows) -> Rows:
-        """The design of features A (n, D): (n, P d), the rows of all positions of a point side by side.
+        """Returns the design (n, P d) for features A (n, D), with the rows of all P positions of a point side by side.
 
         Collective: no.
         """
@@ -89,16 +89,16 @@ class RegressionView:
         return LazyRows(lambda rows: map_.unfold(inputs[rows]).reshape(-1, self.width), (len(A), self.width), A.dtype)
 
     def by_row(self, A: Rows, units: slice = EVERY) -> Rows:
-        """Views of numbers of points (n, P w) as rows, of which the columns `units` are given: (n P, units).
+        """Returns numbers of points, (n, P w), as rows of the regression, with the columns of `units`: (n P, units).
 
-        Where A is made when it is read, rows can be asked for by runs of whole points alone.  Collective: no.
+        A lazy array A can then be read only by runs of whole points.  Collective: no.
         """
         P = self.rows_per_point
         found: Rows = (A if P == 1 else A.reshape(len(A) * P, A.shape[1] // P))[:, units]
         return found
 
     def over_rows(self, over_points: OverPoints) -> OverPoints:
-        """Sums over points as sums over their rows.  Collective: where `over_points` is."""
+        """Converts a sum over points to one over rows of the regression.  Collective: where `over_points` is."""
         P = self.rows_per_point
 
         def over(partial: Partial) -> tuple[Array, ...]:
@@ -107,9 +107,11 @@ class RegressionView:
         return over_points if P == 1 else over
 
     def targets(self, T: Rows, passed: Rows | None, units: slice = EVERY) -> Rows:
-        """The targets of units, by row: those of the segments, less what is added to the units.  Collective: no.
+        """Returns the targets of units, by row: those of the segments, minus the skips that are added to the units.
 
-        T: of the segments, one after the other; passed: what the map is given, of which the segment adds some.
+        T: the targets of the segments, side by side.
+        passed: the inputs of the map, which contain the columns of the skips; None where none is added.
+        Collective: no.
         """
         T = self.by_row(T[:, : self.map.n_out * len(self.segments)], units)
         if passed is None:
@@ -119,7 +121,7 @@ class RegressionView:
 
 
 def joined(parts: Sequence[Rows]) -> Rows:
-    """Rows next to each other: (n, sum of their columns).  Collective: no."""
+    """Puts the columns of several arrays side by side, as a lazy array: (n, sum of their columns).  Collective: no."""
     if len(parts) == 1:
         return parts[0]
     width = sum(part.shape[1] for part in parts)
@@ -128,9 +130,9 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 @dataclass(frozen=True)
 class Joint:
-    """[A_1, A_2, ...] -> [f_1(A_1), f_2(A_2), ...]; widths: the columns of each A.
+    """[A_1, A_2, ...] -> [f_1(A_1), f_2(A_2), ...], for segments f_j that share parameter blocks.
 
-    Their blocks are numbered from 0, in all of them alike.
+    widths: the number of columns of each A_j.  Blocks are numbered from 0, in the same way in all segments.
     """
 
     segments: tuple[Segment, ...]
@@ -138,7 +140,7 @@ class Joint:
 
     @property
     def fitted(self) -> tuple[Map, ...]:
-        """The first map of each block."""
+        """The first map of each parameter block."""
         first: dict[int, Map] = {}
         for segment in self.segments:
             for b, map_ in zip(segment.regressed, segment.fitted, strict=True):
@@ -146,12 +148,12 @@ class Joint:
         return tuple(first[b] for b in sorted(first))
 
     def forward(self, weights: Sequence[Array], A: Array) -> Array:
-        """The outputs of all segments, one after the other: (n, their sum)."""
+        """Computes the outputs of all segments, side by side."""
         parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         return np.hstack([segment.forward(weights, own) for segment, own in parts])
 
     def tape(self, weights: Sequence[Array], A: Array) -> JointTape:
-        """All segments, linearised in their weights as well."""
+        """Linearises all segments in their inputs and weights."""
         parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         tapes = tuple(segment.tape(weights, own) for segment, own in parts)
         return JointTape(np.hstack([tape.F for tape in tapes]), tapes)
@@ -159,7 +161,7 @@ class Joint:
 
 @dataclass(frozen=True)
 class JointTape:
-    """The outputs F of segments and their derivatives."""
+    """The outputs F of several segments, side by side, and their tapes."""
 
     F: Array
     tapes: tuple[Tape, ...]
@@ -169,36 +171,39 @@ class JointTape:
         return by_block(pair for tape, own in pairs for pair in zip(tape.blocks, own, strict=True))
 
     def weight_vjp(self, dF: Array) -> list[Array]:
-        """The sum over the segments, block by block."""
+        """sum_n dF[n]^T df/dW of each parameter block, summed over the segments."""
         parts = zip(self.tapes, split_columns([tape.F.shape[1] for tape in self.tapes], dF), strict=True)
         return self._numbered(tape.weight_vjp(own) for tape, own in parts)
 
     def weight_jvp(self, dW: Sequence[Array]) -> Array:
-        """dF for changes dW of the parameter blocks."""
+        """Computes the change of F for changes dW of the parameter blocks."""
         return np.hstack([tape.weight_jvp(dW) for tape in self.tapes])
 
     def scales(self, of: Callable[[Step], Array]) -> list[Array]:
-        """A matrix or a number (1, 1) of each map with weights, summed by parameter block."""
+        """Computes of(step) for each map with weights, a matrix or a number (1, 1), and sums it by parameter block."""
         return self._numbered(tape.scales(of) for tape in self.tapes)
 
 
 @dataclass(frozen=True)
 class JointRoot:
-    """B^T B of each loss on its own outputs."""
+    """The curvatures B^T B of several losses, each on its own outputs."""
 
     roots: tuple[Any, ...]
     weights: tuple[float, ...]
     widths: tuple[int, ...]
 
     def normal(self, dF: Array) -> Array:
-        """B^T B dF, row by row."""
+        """Computes B^T B dF, row by row."""
         parts = zip(self.roots, self.weights, split_columns(self.widths, dF), strict=True)
         return np.hstack([weight * root.normal(own) for root, weight, own in parts])
 
 
 @dataclass(frozen=True)
 class JointLoss:
-    """sum_j weight_j loss_j on the outputs of the j-th segment; widths: of the outputs; targets: widths of theirs."""
+    """sum_j weight_j loss_j, where loss_j is of the outputs of the j-th segment.
+
+    widths, targets: the numbers of columns of these outputs and of their targets.
+    """
 
     losses: tuple[Loss, ...]
     weights: tuple[float, ...]
@@ -210,17 +215,17 @@ class JointLoss:
         return list(zip(self.losses, self.weights, *both, strict=True))
 
     def value(self, Y: Array, F: Array) -> Array:
-        """The sum of the losses: (n,)."""
+        """Computes the sum of the losses of each point: (n,)."""
         total = np.zeros(len(F), F.dtype)
         for loss, weight, y, f in self._parts(Y, F):
             total += weight * loss.value(y, f)
         return total
 
     def residual(self, Y: Array, F: Array) -> Array:
-        """-gradient with respect to F."""
+        """Computes minus the gradient with respect to F."""
         return np.hstack([weight * loss.residual(y, f) for loss, weight, y, f in self._parts(Y, F)])
 
     def root(self, Y: Array, F: Array) -> JointRoot:
-        """The curvature of each loss."""
+        """Computes the curvature of each loss."""
         roots = tuple(loss.root(y, f) for loss, _, y, f in self._parts(Y, F))
         return JointRoot(roots, self.weights, self.widths)

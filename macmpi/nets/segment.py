@@ -1,6 +1,6 @@
-"""A segment of a net holds the maps between two sites, f_k of eq. (1), and names their weights and columns of data.
+"""Segments of a net: the maps between two sites, f_k of eq. (1), their parameter blocks, and columns of data they read.
 
-A tape is a segment at some points: the tangent of each of its maps, and the derivative in their weights.
+A tape is a segment that is linearised at some points, in its inputs and in its weights.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from macmpi.typing import Array
 class Step:
     """A map of a tape, linearised at some points.
 
-    A (n, n_in): its inputs there.
-    tangent: with respect to the inputs that are not data.
-    block: the parameter block of its weights W; None: it has none.
-    varying: the number of inputs that are not data, which come first.
+    A (n, n_in): the inputs of the map at these points.
+    tangent: the tangent with respect to the inputs that are not data.
+    block: the parameter block of its weights W; None for a map without weights.
+    varying: the number of inputs that are not data; these come first.
     """
 
     map: Map
@@ -35,7 +35,7 @@ class Step:
     varying: int
 
     def of_rows(self, rows: slice | Array, B: Array) -> Step:
-        """The step at some of its points.  B (n, n_out): the map's outputs at all; columns behind them are not read."""
+        """Returns the step at some of its points.  B: at all points, the outputs of the map, and perhaps then data."""
         A = self.A[rows]
         tangent = self.map.tangent(self.W, A, B[rows, : self.map.n_out])
         return replace(self, A=A, tangent=of_first(tangent, self.varying, self.map.n_in))
@@ -43,10 +43,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Tape:
-    """A segment, linearised at some points in its inputs and in its weights.
+    """A segment that is linearised at some points, in its inputs and in its weights.
 
-    F (n, n_out): its outputs there.
-    steps: its maps in turn.
+    F (n, n_out): its outputs at these points.
+    steps: its maps, linearised, in turn.
     """
 
     F: Array
@@ -63,12 +63,12 @@ class Tape:
         return sorted({step.block for step in self.steps if step.block is not None})
 
     def weight_vjp(self, dF: Array) -> list[Array]:
-        """sum_n dF[n]^T df/dW of each parameter block, in order: backpropagation.  Cost: 4 n D H flops a layer."""
+        """sum_n dF[n]^T df/dW of each parameter block, by backpropagation.  Cost: 4 n D H flops a layer."""
         found = ((step.block, step.map.weight_vjp(step.W, step.A, own)) for step, own in self.backwards(dF))
         return by_block(found)
 
     def backwards(self, dF: Array) -> Iterator[tuple[Step, Array]]:
-        """Gives each map with weights, the last one first, and dF pulled back to its outputs: (n, its n_out)."""
+        """Yields each map with weights, the last one first, and dF pulled back to its outputs: (n, its n_out)."""
         for i, step in reversed(list(enumerate(self.steps))):
             if step.W is not None:
                 yield step, dF
@@ -76,17 +76,17 @@ class Tape:
                 dF = step.tangent.vjp(dF)
 
     def of_rows(self, rows: slice | Array) -> Tape:
-        """The tape at some of its points, some of them perhaps several times.  Cost: their tangents."""
+        """Returns the tape at some of its points; a point may occur several times.  Cost: the tangents there."""
         outputs = [*(step.A for step in self.steps[1:]), self.F]
         steps = [step.of_rows(rows, B) for step, B in zip(self.steps, outputs, strict=True)]
         return Tape(self.F[rows], tuple(steps))
 
     def scales(self, of: Callable[[Step], Array]) -> list[Array]:
-        """A matrix or a number (1, 1) of each map with weights, summed by parameter block."""
+        """Computes of(step) for each map with weights, a matrix or a number (1, 1), and sums it by parameter block."""
         return by_block((step.block, of(step)) for step in self.steps if step.W is not None)
 
     def weight_jvp(self, dW: Sequence[Array]) -> Array:
-        """dF (n, n_out) for changes dW of the parameter blocks, by their numbers."""
+        """Computes the change (n, n_out) of F for changes dW of the parameter blocks, by their numbers."""
         dF = None
         for step in self.steps:
             dF = None if dF is None else step.tangent.jvp(dF)
@@ -98,9 +98,9 @@ class Tape:
 
 
 def by_block(parts: Iterable[tuple[int | None, Array]]) -> list[Array]:
-    """Sums what belongs to one parameter block, in the order of the blocks.
+    """Sums arrays by their parameter blocks, and returns the sums in the order of the blocks.
 
-    Of a matrix and a number (1, 1) the number is added to the diagonal.
+    A number (1, 1) that is summed with a matrix is added to its diagonal.
     """
     found: dict[int, Array] = {}
     for block, part in parts:
@@ -119,9 +119,9 @@ def _plus(A: Array, B: Array) -> Array:
 
 @dataclass(frozen=True)
 class Fixed:
-    """The tangents of all points share this, so that they can be made in another precision than the points'.
+    """The weights and tangents that all points share; tangents made of them may have another precision than the points.
 
-    weights: of all parameter blocks, in the tangents' precision.
+    weights: those of all parameter blocks, in the precision of the tangents.
     tangents: those of linear maps, which are the same at every point, by parameter block.
     """
 
@@ -133,7 +133,7 @@ class Fixed:
         return self.weights[0].dtype
 
     def tangent(self, map_: Map, block: int | None, A: Array, B: Array) -> Tangent:
-        """Linearises a map at A, where B are its outputs, both in their own precision."""
+        """Linearises a map at inputs A with outputs B, both in the precision of the points."""
         if block in self.tangents and "linear" in map_.capabilities:
             return self.tangents[block]
         W = None if block is None else self.weights[block]
@@ -142,19 +142,19 @@ class Fixed:
 
 
 def fixed(maps: Iterable[tuple[Map, int | None]], weights: Sequence[Array]) -> Fixed:
-    """Collects what tangents of maps, with their parameter blocks, share.  Cost: two copies of linear maps' weights."""
+    """Makes the `Fixed` of maps and their parameter blocks.  Cost: two copies of the weights of linear maps."""
     linear = [(m, b) for m, b in maps if b is not None and "linear" in m.capabilities]
     return Fixed(weights, {b: _linear(weights[b][:, : m.n_in]) for m, b in linear})
 
 
 def _linear(V: Array) -> Tangent:
-    """J = V, with V as the products of either direction read it fastest."""
+    """Returns the tangent J = V, with a copy of V in the memory order that is fastest for each of the two products."""
     rows, columns = V.copy(order="C"), V.T.copy(order="C")
     return Tangent(jvp=lambda dA: dA @ columns, vjp=lambda dB: dB @ rows)
 
 
 def compose(tangents: Sequence[Tangent]) -> Tangent:
-    """Chain rule: the tangent of maps applied one after the other."""
+    """Returns the tangent of maps that are applied one after the other, by the chain rule."""
 
     return Tangent(
         jvp=lambda dA: reduce(lambda dA, tangent: tangent.jvp(dA), tangents, dA),
@@ -163,7 +163,7 @@ def compose(tangents: Sequence[Tangent]) -> Tangent:
 
 
 def of_first(tangent: Tangent, own: int, n_in: int) -> Tangent:
-    """The tangent with respect to the first `own` of n_in inputs: the others do not vary."""
+    """Restricts a tangent to the first `own` of n_in inputs, where the others do not vary."""
     if own == n_in:
         return tangent
     others = (0, 0), (0, n_in - own)
@@ -172,11 +172,11 @@ def of_first(tangent: Tangent, own: int, n_in: int) -> Tangent:
 
 @dataclass(frozen=True)
 class Segment:
-    """f_k: maps applied one after the other; `blocks[i]` is the parameter block of map i, or None.
+    """f_k: maps that are applied one after the other; without maps it is the identity.
 
-    Without maps it is the identity.  reads: columns of the data that a map reads behind what the map before it gives,
-    or None; () where none does.  begins: the net begins here, and the segment's inputs are the data X; else they are
-    [z, X[:, data]], the coordinates before it and all columns of the data that its maps read.
+    blocks: the parameter block of each map, or None.  reads: the columns of the data that each map reads after the
+    outputs of the map before it, or None; () where none reads data.  begins: whether the inputs of the segment are the
+    data X; else they are [z, X[:, data]], the coordinates and all columns of the data that its maps read.
     """
 
     maps: tuple[Map, ...]
@@ -186,7 +186,7 @@ class Segment:
 
     @property
     def n_in(self) -> int:
-        """Counts the inputs that are no data: coordinates, or of the first segment what its first map reads."""
+        """The number of coordinates among the inputs; in the first segment, that of the inputs of its first map."""
         return self.maps[0].n_in - (0 if self.begins else _width(self.read(0)))
 
     @property
@@ -194,28 +194,28 @@ class Segment:
         return self.maps[-1].n_out
 
     def read(self, i: int) -> Columns | None:
-        """The columns of the data that map i reads."""
+        """Returns the columns of the data that map i reads, or None."""
         return self.reads[i] if self.reads else None
 
     @cached_property
     def data(self) -> Columns | None:
-        """The columns of the data that come with its coordinates: from the first to the last that a map reads."""
+        """The columns of the data among its inputs, from the first to the last that a map reads; None for none."""
         every = [read for read in self.reads if read]
         return None if self.begins or not every else (min(a for a, _ in every), max(b for _, b in every))
 
     @property
     def parameter_blocks(self) -> tuple[int, ...]:
-        """The segment's parameter blocks, in order, each once."""
+        """The parameter blocks of the segment, in order, each once."""
         return tuple(sorted({b for b in self.blocks if b is not None}))
 
     @property
     def regressed(self) -> tuple[int, ...]:
-        """The blocks that a regression fits; trainers of their own find the others."""
+        """The parameter blocks that a regression fits; trainers find the others."""
         return tuple(sorted({b for m, b in self._pairs if b is not None and _regressed(m)}))
 
     @property
     def fitted(self) -> tuple[Map, ...]:
-        """The first maps of those blocks, without the columns that they pass on."""
+        """The first map of each of the `regressed` blocks, without the columns that it passes on."""
         return tuple(self.maps[self.blocks.index(b)].own for b in self.regressed)
 
     @property
@@ -240,15 +240,15 @@ class Segment:
 
     @property
     def quantised(self) -> bool:
-        """Tells whether it ends in values that its units choose together, as codewords."""
+        """Tells whether the segment ends in a quantiser, whose units choose a codeword together."""
         return any("jacobian" not in m.capabilities and m.trained_as == "linear" for m in self.maps[self.core + 1 :])
 
     @property
     def separable(self) -> bool:
-        """Tells whether row h of the core's weights is fitted to output h alone, so that units are fitted one by one.
+        """Tells whether each unit can be fitted by itself: row h of the core's weights affects output h alone.
 
-        It is so for one block [A, 1] W^T, A the core's inputs or patches of them, with elementwise maps after it.  A
-        quantiser after it counts as the identity; columns that the core passes on may be added at the end.
+        The core must be one block [A, 1] W^T of its inputs A or of patches of them, followed by elementwise maps; a
+        quantiser counts as the identity.  At the end, columns that the core passes on may be added to the units.
         """
         after = [m.own for m in self.maps[self.core + 1 :]]
         while after and "adds" in after[-1].capabilities:
@@ -263,7 +263,7 @@ class Segment:
 
     @property
     def added(self) -> tuple[slice, ...]:
-        """The columns that the core passes on and that are added to its units' outputs, one slice a join."""
+        """The columns that the core passes on and that skips add to its units; one slice for each skip."""
         start, own, found = self.fitted[0].n_in, self.fitted[0].n_out, list[slice]()
         for map_ in self.maps[self.core + 1 :]:
             if "adds" in map_.own.capabilities:
@@ -278,27 +278,27 @@ class Segment:
 
     @property
     def feature_maps(self) -> int:
-        """The number of maps that make features, those before the core; none where maps behind it read the data too."""
+        """The number of maps before the core, which make features; 0 where maps after the core read data."""
         return 0 if any(self.reads[self.core + 1 :]) else self.core
 
     def features(self, weights: Sequence[Array], A: Array) -> Array:
-        """Inputs of the core, the data that it reads among them: what the maps before it make of A."""
+        """Computes the inputs of the core, with the data that it reads, from inputs A of the segment."""
         count = self.feature_maps
         return self._joined(count, self.forward(weights, A, count), A) if count else A
 
     @property
     def rest(self) -> Segment:
-        """The maps from the core on, of which `features` are the inputs."""
+        """The segment of the maps from the core on, whose inputs are `features`."""
         start = self.feature_maps
         return Segment(self.maps[start:], self.blocks[start:]) if start else self
 
     @property
     def multiplications(self) -> int:
-        """The number of multiplications, a point, of a pass with the segment's weights."""
+        """The number of multiplications by weights in a forward pass of one point."""
         return sum(m.own.multiplications for m in self.maps)
 
     def part(self, start: int, stop: int) -> Segment:
-        """The segment of the maps start, ..., stop - 1 of this one."""
+        """Returns the segment of the maps start, ..., stop - 1."""
         return Segment(
             self.maps[start:stop], self.blocks[start:stop], self.reads[start:stop], self.begins and not start
         )
@@ -307,11 +307,11 @@ class Segment:
         return [None if b is None else weights[b] for b in self.blocks[:count]]
 
     def _first(self, A: Array) -> Array:
-        """The coordinates among the inputs A of the segment; where the net begins all of A, which are data."""
+        """Returns the coordinates among the inputs A of the segment; all of A in the first segment of the net."""
         return A if self.begins or not self.data else A[:, : self.n_in]
 
     def _joined(self, i: int, B: Array, A: Array) -> Array:
-        """The inputs of map i: the outputs B of the map before it, and the columns of data in A that it reads."""
+        """Returns the inputs of map i: the outputs B of the map before it, and the data in A that it reads."""
         read = self.read(i)
         if read is None:
             return B
@@ -320,7 +320,7 @@ class Segment:
         return side if self.begins and i == 0 else np.hstack([B, side])
 
     def forward(self, weights: Sequence[Array], A: Array, count: int | None = None) -> Array:
-        """f_k(A) row by row, or its first `count` maps alone: (n, inputs) -> (n, n_out)."""
+        """Computes f_k(A), or the outputs of its first `count` maps, row by row: (n, inputs) -> (n, n_out)."""
         B = self._first(A)
         for i, (map_, W) in enumerate(zip(self.maps[:count], self._weights(weights, count), strict=True)):
             B = self._joined(i, B, A)
@@ -329,7 +329,7 @@ class Segment:
         return B
 
     def linearise(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> tuple[Array, Tangent]:
-        """Gives f_k(A) and its tangent J_k there, with respect to the coordinates in A, in the precision of `fixed`."""
+        """Computes f_k(A) and its tangent J_k with respect to the coordinates in A, in the precision of `fixed`."""
         tape = self.tape(weights, A, fixed)
         return tape.F, tape.tangent
 
@@ -339,7 +339,7 @@ class Segment:
         return tuple(map_.n_in - _width(self.read(i)) for i, map_ in enumerate(self.maps))
 
     def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> Tape:
-        """Linearises f_k at A in its inputs, as `linearise` does, and in its weights."""
+        """Linearises f_k at A in its inputs, as `linearise` does, and also in its weights."""
         steps, B = [], self._first(A)
         for i, (map_, b, W) in enumerate(zip(self.maps, self.blocks, self._weights(weights), strict=True)):
             inputs = self._joined(i, B, A)
@@ -353,9 +353,9 @@ class Segment:
     def congruence(
         self, weights: Sequence[Array], A: Array, M: Array, maps: int | None = None, average: Average = AT_ONCE
     ) -> Array:
-        """Mean over the rows of A of J M J^T, for the segment or its first `maps` maps: map by map.
+        """Computes the mean over rows of A of J M J^T, of the segment or its first `maps` maps, with one mean a map.
 
-        A linear map's derivative is the same at every point: nothing to average.
+        The derivative of a linear map needs no mean, because it is the same at every point.
         """
         for i, (map_, W, inputs) in enumerate(self._seen(weights, A, maps, average)):
             if W is not None and "linear" in map_.capabilities:
@@ -366,7 +366,7 @@ class Segment:
         return M
 
     def pullback(self, weights: Sequence[Array], A: Array, M: Array, average: Average = AT_ONCE) -> Array:
-        """Mean over the rows of A of J_k^T M J_k, the means of the maps taken one after the other."""
+        """Computes the mean over the rows of A of J_k^T M J_k, with one mean for each map in turn."""
         for i, (map_, W, inputs) in reversed(list(enumerate(self._seen(weights, A, None, average)))):
             own = self.varying[i]
             if W is not None and "linear" in map_.capabilities:
@@ -378,7 +378,7 @@ class Segment:
     def _seen(
         self, weights: Sequence[Array], A: Array, count: int | None, average: Average
     ) -> Iterator[tuple[Map, Array | None, Array]]:
-        """Gives each of the first `count` maps, with its weights and its inputs at the rows of A, in turn."""
+        """Yields each of the first `count` maps, with its weights and its inputs for the rows of A."""
         B, maps = self._first(A), self.maps[:count]
         for i, (map_, b) in enumerate(zip(maps, self.blocks, strict=False)):
             W, B = None if b is None else weights[b], self._joined(i, B, A)
@@ -392,7 +392,7 @@ def _width(read: Columns | None) -> int:
 
 
 def _at(of: Callable[..., Array], W: Array | None, A: Array, M: Array | None, rows: slice) -> Array:
-    """Calls a method of a map for its weights, some rows of its inputs A, and M."""
+    """Calls a method `of` a map with its weights, some rows of its inputs A, and M."""
     return of(W, A[rows], M)
 
 

@@ -1,1 +1,1 @@
-"""Ranks: the team and its exchanges, tiles, partitions, sums in a fixed order.  Only `team` knows MPI."""
+"""Ranks form a team, and tiles, partitions and sums in a fixed order divide its work.  Only `mpi` knows MPI."""

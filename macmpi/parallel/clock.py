@@ -1,4 +1,4 @@
-"""Time as a rank sees it: now, the seconds of each phase, those that it has waited, and what it does as it waits.
+"""A rank's clocks tell the time, the seconds of each phase and of waiting; here is also how a rank waits.
 
 A rank that waits for the others polls, and between two polls leaves its core to those that work.
 """
@@ -13,9 +13,9 @@ PHASES = ("z", "w", "comm", "wait")
 
 
 class Clock:
-    """Seconds spent in each phase since the last `take`: `with clock("z"): ...`; not those of a phase inside it.
+    """Counts the seconds in each phase, `with clock("z"): ...`, without those in a phase inside it, since `take`.
 
-    It is a context manager itself: a generator would cost more, in every exchange.
+    It is a context manager itself, since a generator would cost more in every exchange.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Clock:
         return self
 
     def __enter__(self) -> None:
-        """Enters the phase that the call has begun already."""
+        """Does nothing: the call has begun the phase already."""
 
     def __exit__(self, *_: object) -> None:
         phase, outside, began = self._open.pop()
@@ -39,13 +39,13 @@ class Clock:
         self._inside = outside + took
 
     def take(self) -> dict[str, float]:
-        """The seconds of each phase, starting again from zero."""
+        """Returns the seconds of each phase, and counts again from zero."""
         taken, self.seconds = self.seconds, dict.fromkeys(PHASES, 0.0)
         return {f"seconds_{phase}": seconds for phase, seconds in taken.items()}
 
 
 def now() -> float:
-    """Seconds on a clock that goes on while the process or the machine is suspended, as the limit of a job may.
+    """Returns seconds on a clock that goes on while the process or the machine is suspended, as a job's limit may.
 
     Collective: no.
     """
@@ -56,24 +56,24 @@ def now() -> float:
 
 
 AWAKE, NAP = 0.02, 5e-5
-"""Seconds in which a rank polls without a sleep, and the sleep between two polls where it shares its core."""
+"""For AWAKE seconds a rank polls without a long sleep; if it shares its core, it sleeps for NAP between two polls."""
 
 DROWSY, LONGEST = 0.005, 0.02
-"""The share of what it has waited that a rank then sleeps between two polls, and the most: many ranks that wait for one
-to read, on few cores, would keep it from reading."""
+"""Afterwards it sleeps between two polls for the share DROWSY of the time that it has waited, at most LONGEST seconds:
+many ranks that poll on few cores would keep the one that they wait for from working."""
 
 FEW = 4.0
-"""From this number of ranks a core on that share grows with it, as the cost of their polls does."""
+"""With more ranks a core than this DROWSY grows with their number, as the cost of their polls does."""
 
 STEP = 0.1
-"""Seconds between two looks that count as waiting at most; a rank looks every LONGEST seconds where it can run."""
+"""Time between two looks counts as waiting up to this number of seconds; a rank that can run looks more often."""
 
 
 class Waited:
-    """Seconds that this process has waited, without those in which it was suspended itself.
+    """Counts the seconds that this process has waited, without those in which it was suspended itself.
 
-    It is asked often, and time between two looks counts as `step` at most.  A job that is suspended as a whole, for
-    however long, so has waited for nobody.  Collective: no.
+    It is called often, and the time between two calls counts as at most `step` seconds.  So a job that is suspended as
+    a whole has waited for nobody.  Collective: no.
     """
 
     def __init__(self, step: float = STEP) -> None:
@@ -86,7 +86,10 @@ class Waited:
 
 
 def pauses(per_core: float) -> Callable[[float], None]:
-    """Takes what a rank does between two polls when it has waited for so long, in seconds.  Collective: no."""
+    """Returns a function that a rank calls between two polls, with the seconds that it has waited.
+
+    per_core: the number of ranks that share a core.  Collective: no.
+    """
     drowsy = DROWSY * max(1.0, per_core / FEW)
 
     def pause(waited: float) -> None:

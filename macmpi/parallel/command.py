@@ -1,6 +1,6 @@
-"""Commands: one table of what each is and takes; done by one process of a launch or by all its ranks.
+"""Each command is described in one table, with its arguments, and is done by one process of a launch or by all ranks.
 
-A known error is the exit code of its command, and one message.
+A known error ends a command with its exit code and one message.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def whole(text: str) -> int:
 
 
 def path_in(text: str) -> Path | str:
-    """A path, or "" where none was given, which `Path` would take for the folder "."."""
+    """Makes a path of text, but leaves "" as it is, which `Path` would take for the folder "."."""
     return Path(text) if text else text
 
 
@@ -43,7 +43,7 @@ COMMANDS = {
     "fetch": "download and convert a named data set",
     "doctor": "say whether machine, MPI and folder are fit for a run",
 }
-"""Each is `macmpi.NAME`, a module with a function `main`; and what it does."""
+"""Command -> a summary; each command NAME is a module `macmpi.NAME` with a function `main`."""
 
 WEIGHTS = ("refit", "best", "last")
 ACTIONS = ("predict", "probabilities", "encode", "bits", "decode", "reconstruct")
@@ -96,10 +96,10 @@ ARGUMENTS: tuple[tuple[str, str, str, dict[str, Any]], ...] = (
     ("export", "--decoder", "from codes to outputs, in place of the whole net", FLAG),
     ("fetch", "--file FILE", "usps_all.mat or coil-20-proc.zip: use it instead of downloading it", PATH),
 )
-"""The commands that have an argument, its name and what stands for its value, its help, and how argparse reads it."""
+"""A row for each argument: commands that have it, its name and a word for its value, its help, argparse's keywords."""
 
 ONE_OF = {"init": ("data", "--list", "--config", "--batch")}
-"""Arguments of which a command needs exactly one."""
+"""Command -> arguments of which it needs exactly one."""
 
 CODES = (
     "Exit codes: 0 done, 2 usage, config, model or data, or a fault of the machine, 70 internal error, or numbers that "
@@ -108,7 +108,7 @@ CODES = (
 
 
 def parser_of(command: str) -> ArgumentParser:
-    """The parser of a command, of the rows of `ARGUMENTS` that name it.  Collective: no."""
+    """Makes the parser of a command from the rows of `ARGUMENTS` that name it.  Collective: no."""
     summary = COMMANDS[command][0].upper() + COMMANDS[command][1:]
     more = f"  On many ranks: mpiexec -n 12 {program(command)}." if command in ("run", "doctor") else ""
     keys = (
@@ -126,9 +126,11 @@ def parser_of(command: str) -> ArgumentParser:
 
 
 def by_one_process(name: str, work: Callable[[Namespace], str]) -> None:
-    """Does the main of a command that needs no MPI: prints what the work gives, or why there is nothing.
+    """Runs a command that needs no MPI: prints the text that `work` returns, or the message of a known error.
 
-    Every process of a launch but the first ends at once.  Collective: no.
+    Every process of a launch but the first ends at once.
+
+    work: is called with the parsed arguments.  Collective: no.
     """
     guard()
     if not speaks():
@@ -143,9 +145,9 @@ def by_one_process(name: str, work: Callable[[Namespace], str]) -> None:
 
 
 def parsed(name: str, argv: list[str]) -> Namespace:
-    """The command line, for rank 0 to read.  Raises Done where it asks for help, UsageError where it is wrong.
+    """Parses a command line.  Raises Done if it asks for help, UsageError if it is wrong.
 
-    Both have no text: the parser has said it.  Collective: no.
+    Both errors have no text, since the parser has already printed it.  Collective: no (rank 0).
     """
     try:
         return parser_of(name).parse_args(argv)
@@ -155,15 +157,15 @@ def parsed(name: str, argv: list[str]) -> Namespace:
 
 
 def set_threads(threads: int) -> None:
-    """Sets the BLAS threads of a rank, before NumPy is imported: part of the promise of equal bits."""
+    """Sets the number of BLAS threads of a rank, before NumPy is imported; equal bits need equal numbers of threads."""
     for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         os.environ[name] = str(threads)
 
 
 def by_all_ranks(team: Team, work: Callable[[], int]) -> NoReturn:
-    """Does the main of a command of all ranks, and ends: an error that not all have met ends every rank at once.
+    """Runs a command on all ranks and ends the process; an error that not all ranks have met ends all of them at once.
 
-    work: gives the exit code.  Collective: yes.
+    work: does the command, and returns the exit code.  Collective: yes.
     """
     try:
         code = work()
@@ -175,7 +177,7 @@ def by_all_ranks(team: Team, work: Callable[[], int]) -> NoReturn:
             say(f"macmpi: {error}", error=code != 0)
     except BaseException as error:  # noqa: BLE001 - every rank must end, whatever happened in this one
         die(team, error)
-    if code:  # of all ranks alike: no launcher shall kill those that are a little slower
+    if code:  # the same on all ranks: no launcher may kill the slower ones
         flush()
         team.depart()
     sys.exit(code)

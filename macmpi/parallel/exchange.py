@@ -1,28 +1,29 @@
 """Arrays are exchanged by messages among ranks, and by memory that the ranks of a node share.
 
-Each rank gets columns of its own of what all have, at once with P - 1 messages, or, of many ranks, in two levels: rank
-r = g G + i is member i of group g, and
+In an exchange of columns each rank gets its own columns of the rows of all ranks.  That takes P - 1 messages at once,
+or for many ranks two levels: rank r = g G + i is member i of group g, and
 
     1. the members of each group exchange: member i gets the columns of all members i, of its group's rows;
     2. the members i of all groups exchange: each gets its own columns, of all rows.
 
-That are G + P / G - 2 messages, and twice the bytes, of which the first half stay in the group: on one node, where
-launchers fill one node after the other and it has more than G ranks.
+These are G + P / G - 2 messages, and twice the bytes.  Those of the first level stay in the group, which is on one node
+if launchers fill one node after the other and a node has more than G ranks.
 
-Memory that is shared (MPI-3 windows) has one copy a node of the arrays that `Team.array` makes.  Who may touch the rows
-of such an array, and when:
+Shared memory (MPI-3 windows) has one copy a node of the arrays that `Team.array` makes.  These rules say who may touch
+the rows of such an array, and when:
 
     team.fence(array)              every rank has come here: nobody reads the old rows any more
     array[own rows] = ...              meanwhile a rank reads no rows of it but its own
     team.gather_rows(array, counts)    every rank has come here: all rows are new
 
-Between a rank's write of a row and another's read of it, whichever is first, lies a meeting of all ranks with
-MPI_Win_sync on both sides of it.  What `array` gives is open: zeros that nobody reads yet.  `share_array` meets as
-`gather_rows` does.  Rank 0 reads all rows for checkpoints and files inside `from_root`, whose answer the others await.
+Between a rank's write of a row and another's read of it, whichever is first, all ranks meet, with MPI_Win_sync before
+and after.  A new `array` holds zeros, which nobody reads yet, and may be written at once.  `share_array` meets as
+`gather_rows` does.  Rank 0 reads all rows for checkpoints and files inside `from_root`, while the others wait for it.
 
 With several nodes the first rank of each exchanges the rows of its node with the first ranks of the others.
 
-Nothing frees a window in use: MPI_Win_free waits for all ranks, and one may be dead; the end of the process frees it.
+No window in use is ever freed: MPI_Win_free would wait for all ranks, of which one may be dead.  The end of the process
+frees it.
 """
 
 from __future__ import annotations
@@ -41,24 +42,24 @@ from typing import Any, NamedTuple
 from macmpi.console import warn
 
 FROM = 256
-"""The ranks from which on there are two levels: below, messages cost less than bytes that are sent twice."""
+"""With fewer ranks than this there is one level: messages cost less there than bytes that are sent twice."""
 
 FEWER = 4
-"""Two levels take at most a FEWER-th of the messages, or there is one."""
+"""There are two levels only if they need at most 1 / FEWER of the messages."""
 
 
 def lengths(parts: Sequence[slice]) -> list[int]:
-    """Counts the numbers that each of some parts holds."""
+    """Returns the length of each part."""
     return [part.stop - part.start for part in parts]
 
 
 def starts_of(counts: Sequence[int]) -> list[int]:
-    """Gives the start of each of some runs that lie end to end."""
+    """Returns the start of each of some runs that lie end to end."""
     return list(accumulate(counts, initial=0))[:-1]
 
 
 def end_to_end(counts: Sequence[int]) -> list[slice]:
-    """Gives runs of these lengths, one behind the other."""
+    """Returns runs of these lengths, one behind the other."""
     return [slice(start, start + count) for start, count in zip(starts_of(counts), counts, strict=True)]
 
 
@@ -69,9 +70,11 @@ def unpack(flat: Any, packed: Any, parts: Sequence[slice]) -> None:
 
 
 def runs_by_turn(nodes: Sequence[int]) -> list[list[range]]:
-    """Runs of consecutive ranks of each node, the i-th of every node in round i: one round if ranks go node by node.
+    """Groups ranks into runs of consecutive ranks of one node, and these into rounds with a run of each node.
 
-    nodes: the node of each rank.  A node without an i-th run has an empty one.  Collective: no.
+    There is one round if ranks fill one node after the other.  A node without a further run has an empty one.
+
+    nodes: the node of each rank.  Collective: no.
     """
     runs: list[list[range]] = [[] for _ in range(max(nodes) + 1)]
     for node, same in groupby(range(len(nodes)), key=nodes.__getitem__):
@@ -81,15 +84,18 @@ def runs_by_turn(nodes: Sequence[int]) -> list[list[range]]:
 
 
 def placed(runs: Sequence[range], counts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Counts the rows that the ranks of each run have, and gives their starts.  Collective: no."""
+    """Returns how many rows the ranks of each run have, and where these start.  counts: of each rank.
+
+    Collective: no.
+    """
     starts = starts_of(counts)
     return [sum(counts[r] for r in run) for run in runs], [starts[run.start] if run else 0 for run in runs]
 
 
 def group_size(ranks: int) -> int:
-    """G, the divisor of P next to its root from below; 1, one level, for few ranks, or where groups would be uneven.
+    """Returns G, the largest divisor of P up to its root.
 
-    Collective: no.
+    It is 1, for one level, if there are few ranks, or if P has no divisor near its root.  Collective: no.
     """
     if ranks < FROM:
         return 1
@@ -98,16 +104,16 @@ def group_size(ranks: int) -> int:
 
 
 def messages(ranks: int, group: int) -> int:
-    """The number of messages of a rank in an exchange of columns, one behind the other.  Collective: no."""
+    """Counts the messages that a rank sends in an exchange of columns, one behind the other.  Collective: no."""
     return ranks - 1 if group == 1 else group + ranks // group - 2
 
 
 class Exchange:
-    """Exchanges among the ranks of a communicator what the ranks of the launch have: a rank its own, or its node's.
+    """Exchanges arrays among the ranks of a communicator, each for itself or for all ranks of its node.
 
     nodes: for each rank of the launch the rank of the communicator that exchanges for it.
-    finish: waits for a request, in a phase.
-    exchange: takes what starts a request, and its phase; returns when it is done, at once by `finish`.
+    finish: finish(request, phase) waits for a request of MPI.
+    exchange: exchange(start, phase) calls start() for a request, and waits for it; None: by `finish`, at once.
     Collective: yes, of the communicator.
     """
 
@@ -123,24 +129,24 @@ class Exchange:
         self._finish(start(), phase)
 
     def row_type(self, size: int) -> Any:
-        """A row of `size` bytes as an MPI type.  Counts in rows rather than numbers stay far below 2^31."""
+        """Makes an MPI type for a row of `size` bytes; counts of rows, unlike those of numbers, stay far below 2^31."""
         if size not in self._row_types:
             self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
         return self._row_types[size]
 
     def share_array(self, array: Any) -> None:
-        """Gives all ranks the first one's values."""
+        """Gives all ranks the first rank's values, in place."""
         row_type = self.row_type(array.nbytes // len(array) if len(array) else 1)
         self._exchange(lambda: self.comm.Ibcast([array, len(array), row_type], root=0), "rank 0's data")
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        """Gives all ranks all rows, of which rank r of the launch has counts[r]."""
+        """Gives all ranks all rows, in place; rank r of the launch has counts[r] of them."""
         for own in self._turns:
             where = [array, placed(own, counts), self.row_type(array.nbytes // len(array))]
             self._exchange(lambda: self.comm.Iallgatherv(self._mpi.IN_PLACE, where), "coordinates")  # noqa: B023
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        """Gives all ranks all parts, of which rank r of the launch has parts[r]."""
+        """Gives all ranks all parts of a flat array, in place; rank r of the launch has parts[r]."""
         import numpy as np
 
         of_node: list[list[slice]] = [[] for _ in range(max(self._nodes) + 1)]
@@ -156,7 +162,10 @@ class Exchange:
                 unpack(flat, packed[places[node]], own)
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
-        """Gives each rank r columns[r] of all rows, of which it has counts[r].  Cost: messages as of `messages`."""
+        """Returns, on rank r, columns[r] of the rows of all ranks; rank r has counts[r] rows, `own`.
+
+        Cost: the number of messages that `messages` gives.
+        """
         rank, (group, within, across) = self.comm.Get_rank(), self._levels
         if group == 1:
             return self._all_to_all(self.comm, own, counts, [[some] for some in columns], self._exchange)
@@ -168,7 +177,7 @@ class Exchange:
 
     @cached_property
     def _levels(self) -> tuple[int, Any, Any]:
-        """G, and the communicators of both levels where it is not 1.  Collective: yes, the first time."""
+        """G, and the communicators of both levels if it is not 1.  Collective: yes, the first time."""
         rank, group = self.comm.Get_rank(), group_size(self.comm.Get_size())
         if group == 1:
             return 1, None, None
@@ -177,9 +186,11 @@ class Exchange:
     def _all_to_all(
         self, comm: Any, own: Any, counts: Sequence[int], columns: Sequence[Sequence[slice]], exchange: Any
     ) -> Any:
-        """Exchanges columns among the ranks of a communicator: gives those of this rank, of the rows of all its ranks.
+        """Exchanges columns among the ranks of a communicator; returns this rank's columns of all rows.
 
-        own: this rank's rows; counts: the rows of each rank; columns: those that each is to get.
+        own: this rank's rows.
+        counts: the number of rows of each rank.
+        columns: those that each rank gets.
         exchange: starts a request and waits for it.
         """
         import numpy as np
@@ -203,14 +214,14 @@ class Exchange:
 PLACE = "/dev/shm"
 
 RESERVE = 5.4e6
-"""Bytes a rank that MPICH's usual transport between the ranks of a node takes; that of mpi.py takes a fifth."""
+"""Bytes a rank for MPICH's usual transport between the ranks of a node; the one that mpi.py chooses takes a fifth."""
 
 POPULATE_WRITE = 23
-"""Linux's MADV_POPULATE_WRITE: give memory its pages now; an error where touching them would end the process."""
+"""Linux's MADV_POPULATE_WRITE gives memory its pages now, and is an error where touching them would end the process."""
 
 
 def free_bytes() -> float:
-    """The bytes that are free for shared memory on this node.  Collective: no."""
+    """Returns the bytes that are free for shared memory on this node.  Collective: no."""
     try:
         disk = os.statvfs(PLACE)
     except OSError:
@@ -219,12 +230,15 @@ def free_bytes() -> float:
 
 
 def ranks_of_node(mpi: Any, comm: Any) -> Any:
-    """The ranks of this node, as a communicator.  Collective: yes, and blocking."""
+    """Makes a communicator of the ranks of this node.  Collective: yes, and blocking."""
     return comm.Split_type(mpi.COMM_TYPE_SHARED, comm.Get_rank())
 
 
 class Window(NamedTuple):
-    """Shared memory as this rank sees it; user: the array that lies in it, dead or alive."""
+    """Is shared memory as this rank sees it.
+
+    user: user() is the array that lies in it, or None if nobody has that any more.
+    """
 
     handle: Any
     memory: Any
@@ -232,9 +246,9 @@ class Window(NamedTuple):
 
 
 class Node:
-    """The ranks of one node and the arrays that they share.  Collective: where a method says so.
+    """Lets the ranks of one node share arrays.  Collective: where a method says so.
 
-    Memory of arrays that no rank has any more is used again.
+    The memory of an array that no rank has any more is used again.
     """
 
     def __init__(self, team: Any, mpi: Any, comm: Any) -> None:
@@ -256,14 +270,17 @@ class Node:
         self.full = False
 
     def barrier(self, phase: str) -> None:
-        """Returns when the ranks of a node see all that each of them has written before.  Collective: yes."""
+        """Returns when all ranks have come here, and those of a node see what the others have written before.
+
+        Collective: yes.
+        """
         self._sync()
         with self._team.clock("wait"):
             self._team.barrier(phase)
         self._sync()
 
     def _sync(self) -> None:
-        """Orders what this rank writes and reads: in the unified memory model one window's barrier does for all."""
+        """Orders this rank's writes and reads; in the unified memory model one window's barrier does that for all."""
         for sync in self._syncs:
             sync()
 
@@ -273,9 +290,9 @@ class Node:
         return any(0 <= at - window.memory.address < window.memory.nbytes for window in self._windows)
 
     def reserve(self, needed: float, least: float = -math.inf) -> None:
-        """Shares nothing more, with a warning, if a node has fewer than `needed` bytes.  Collective: yes.
+        """Shares no more memory, and warns, if some node has fewer than `needed` bytes free.  Collective: yes.
 
-        least: how many are missing at least, whatever seems to be free.
+        least: how many bytes are missing at least, whatever seems to be free.
         """
         needed += RESERVE * self._here.Get_size()
         missing = max(needed - free_bytes(), least)
@@ -292,7 +309,7 @@ class Node:
                 )
 
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
-        """Zeros that the ranks of a node share; a rank's own where memory is short.  Collective: yes."""
+        """Makes zeros that the ranks of a node share, or if memory is short each its own.  Collective: yes."""
         import numpy as np
 
         size = 0 if self.full else math.prod(shape) * np.dtype(dtype).itemsize
@@ -307,7 +324,7 @@ class Node:
         return flat[:size].view(dtype).reshape(shape)
 
     def _idle(self, size: int) -> int:
-        """The number of the smallest window of at least `size` bytes that no rank uses; -1: none.  Collective: yes."""
+        """Finds the smallest window of at least `size` bytes that no rank uses; -1: none.  Collective: yes."""
         large = [i for i, window in enumerate(self._windows) if window.memory.nbytes >= size]
         if not large:
             return -1
@@ -316,12 +333,12 @@ class Node:
         return min(idle, key=lambda i: self._windows[i].memory.nbytes, default=-1)
 
     def _share(self, size: int) -> slice:
-        """This rank's bytes of shared memory, those which it gives their pages: they then lie near it."""
+        """Returns this rank's share of shared memory: it touches these bytes first, so that they lie near it."""
         rank, ranks = self._here.Get_rank(), self._here.Get_size()
         return slice(size * rank // ranks, size * (rank + 1) // ranks)
 
     def _allocate(self, size: int) -> bool:
-        """Appends one more window to the list; gives False where memory is short.  Collective: yes."""
+        """Appends one more window to the list; returns False if memory is short.  Collective: yes."""
         self.reserve(size)
         if self.full:
             return False
@@ -359,7 +376,7 @@ class Node:
 def populated(address: int, part: slice) -> bool:
     """Gives some bytes of shared memory their pages; tells whether there was memory for them.  Collective: no.
 
-    An older Linux does not know how: there `free_bytes` has to do.
+    An older Linux cannot do it; there it returns True, and `free_bytes` has to be enough.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     start, stop = ((address + at) // page * page for at in (part.start, part.stop + page - 1))

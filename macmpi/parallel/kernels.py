@@ -1,6 +1,6 @@
-"""The arithmetic that a process runs on: the kernels of its BLAS libraries, and what they and NumPy make of some sums.
+"""A process computes by the kernels of its BLAS libraries, and a fingerprint of some sums tells how these round.
 
-Equal bits are promised for one kernel: another one adds up in another order.
+Equal bits are promised for one kernel, since another one adds up in another order.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from macmpi import UsageError, many
 from macmpi.parallel.team import Team, named, texts
 
 HOLDING = ("OPENBLAS_CORETYPE", "NPY_DISABLE_CPU_FEATURES")
-"""Variables that choose another kernel than the processor's own."""
+"""Environment variables that choose another kernel than the processor's own."""
 
 ROWS, COLUMNS = 193, 61
-"""The matrix whose product is compared has this shape: no length of a kernel's blocks divides it."""
+"""The shape of the matrix whose product is compared; no length of a kernel's blocks divides it."""
 
 
 def libraries() -> list[dict[str, Any]]:
-    """Library, version and architecture of each BLAS that this process has loaded.  Collective: no."""
+    """Lists library, version and architecture of each BLAS that this process has loaded.  Collective: no."""
     from threadpoolctl import threadpool_info
 
     import macmpi.parallel.lapack  # noqa: F401 - it brings a library of its own
@@ -39,14 +39,14 @@ def libraries() -> list[dict[str, Any]]:
 
 
 _RUNNING: list[int] = []
-"""The numbers of BLAS threads of the fits of this process that run: all are alike, since BLAS knows only one."""
+"""The number of BLAS threads of each running fit of this process; all are equal, since BLAS has only one number."""
 
 _HELD, _LOCK = ExitStack(), Lock()
-"""The first fit to begin limits the threads, the last to end takes that back, one at a time."""
+"""The limit that the first fit to begin sets and the last to end takes back; one fit at a time changes it."""
 
 
 def _take_over() -> None:
-    """Lets any thread limit the threads of OpenBLAS: threadpoolctl 3.8 heeds one thread, the first that did, alone."""
+    """Lets any thread limit the threads of OpenBLAS; threadpoolctl 3.8 obeys only the first thread that did so."""
     import threadpoolctl
 
     if clear := getattr(getattr(threadpoolctl, "OpenBLASController", None), "clear_controlling_thread", None):
@@ -55,9 +55,9 @@ def _take_over() -> None:
 
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """Limits the BLAS libraries of this process to that many threads inside, in all fits that run.
+    """Limits the BLAS libraries of this process to `threads` threads inside, for all fits that run.
 
-    Raises UsageError where another fit runs with another number.  Collective: no.
+    Raises UsageError if another fit runs with another number.  Collective: no.
     """
     from threadpoolctl import threadpool_limits
 
@@ -83,16 +83,16 @@ def limited(threads: int) -> Iterator[None]:
 
 
 def words(found: list[dict[str, Any]]) -> str:
-    """The libraries in a line: "openblas 0.3.30 and 0.3.31 (SkylakeX)".  Collective: no."""
+    """Writes libraries in a line: "openblas 0.3.30 and 0.3.31 (SkylakeX)".  Collective: no."""
     groups = groupby(found, key=lambda one: (one["library"], one["architecture"]))
     parts = [f"{name} {' and '.join(one['version'] for one in same)} ({kernel})" for (name, kernel), same in groups]
     return ", ".join(parts) or "no BLAS that threadpoolctl knows"
 
 
 def fingerprint() -> str:
-    """A short hash of a product, exponentials and a Cholesky factor in both precisions.
+    """Computes a short hash of a product, exponentials and a Cholesky factor in both precisions.
 
-    Ranks of one fingerprint may be taken to round alike.  Cost: some 100 microseconds.  Collective: no.
+    Ranks with the same hash are taken to round alike.  Cost: some 100 microseconds.  Collective: no.
     """
     import numpy as np
 
@@ -109,14 +109,14 @@ def fingerprint() -> str:
 
 
 MEASURE = f"import json; from {__name__} import measured; print(json.dumps(measured()))"
-"""A process runs this that measures itself."""
+"""The program of a process that measures itself."""
 
 REPEATS, SIDE = 7, 512
-"""The measurements are repeated, on square matrices of this side."""
+"""The number of measurements, of which the best counts, and the side of their square matrices."""
 
 
 def measured() -> dict[str, Any]:
-    """The arithmetic of this process, and its best rates: 1e9 flop/s of a product, 1e9 exponentials a second."""
+    """Measures this process: its arithmetic, and its best rates of products (1e9 flop/s) and exponentials (1e9/s)."""
     import numpy as np
 
     A = np.ones((SIDE, SIDE))
@@ -128,9 +128,7 @@ def measured() -> dict[str, Any]:
 def measured_with(environment: dict[str, str]) -> dict[str, Any]:
     """Measures as `measured` does, in a process with these variables.
 
-    Raises OSError, ValueError or SubprocessError where that process says nothing.
-
-    Collective: no.
+    Raises OSError, ValueError or SubprocessError if that process prints nothing.  Collective: no.
     """
     line = [sys.executable, "-c", MEASURE]
     ran = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=60.0, check=False)
@@ -144,7 +142,7 @@ def free_and_held() -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def arithmetics(team: Team) -> list[dict[str, Any]]:
-    """The arithmetic of all ranks: libraries and fingerprint of each kind, and its ranks.  Collective: yes."""
+    """Lists the kinds of arithmetic among all ranks: libraries, fingerprint and ranks of each.  Collective: yes."""
     by_kind: dict[str, list[int]] = {}
     for rank, kind in enumerate(texts(team, json.dumps([libraries(), fingerprint()]))):
         by_kind.setdefault(kind, []).append(rank)
@@ -158,7 +156,7 @@ def unlike(found: list[dict[str, Any]]) -> bool:
 
 
 def described(found: list[dict[str, Any]]) -> str:
-    """Says what ranks compute on: "rank 0 on openblas 0.3.31 (SkylakeX), 01ab; rank 1 on ...".  Collective: no."""
+    """Writes `arithmetics` in words: "rank 0 on openblas 0.3.31 (SkylakeX), 01ab; rank 1 on ...".  Collective: no."""
     names = [f"{words(one['blas'])}, {one['arithmetic'][:4]}" for one in found]
     if len(found) == 1:
         return names[0]
@@ -166,7 +164,7 @@ def described(found: list[dict[str, Any]]) -> str:
 
 
 def mixture(found: list[dict[str, Any]]) -> str:
-    """Says that the ranks do not round alike; "" where they do.  Collective: no."""
+    """Says that the ranks do not round alike; "" if they do.  Collective: no."""
     if not unlike(found):
         return ""
     return (

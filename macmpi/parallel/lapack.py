@@ -1,4 +1,4 @@
-"""Triangular solves and a Cholesky factor by LAPACK, in single precision where both operands are."""
+"""LAPACK does triangular solves and Cholesky factors, in single precision if all operands are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from macmpi.typing import Array
 
 
 def _routines(name: str) -> Any:
-    """The module "lapack" or "blas" of scipy.linalg, but without the package, which takes longer than small fits."""
+    """Loads the module "lapack" or "blas" of scipy.linalg without the package, which takes longer than small fits."""
     found = PathFinder.find_spec(f"scipy.linalg._f{name}", [f"{path}/linalg" for path in scipy.__path__])
     if found is None or found.loader is None:
         return import_module(f"scipy.linalg.{name}")
@@ -27,9 +27,9 @@ blas, lapack = map(_routines, ("blas", "lapack"))
 
 
 def solved(lower: Array, right: Array) -> Array:
-    """(L L^T)^-1 B for L = lower (n, n), whose upper half is not read, and B = right (n, m).
+    """Computes (L L^T)^-1 B for L = lower (n, n), whose upper half is not read, and B = right (n, m).
 
-    In single precision where both are, else in double.  Collective: no.
+    It does so in single precision if both are single, else in double.  Collective: no.
     """
     if not right.size:
         return right
@@ -38,14 +38,18 @@ def solved(lower: Array, right: Array) -> Array:
 
 
 def solved_rows(lower: Array, right: Array) -> Array:
-    """B (L L^T)^-1 for L = lower (n, n), whose upper half is not read, and B = right (m, n).  Collective: no."""
+    """Computes B (L L^T)^-1 for L = lower (n, n), whose upper half is not read, and B = right (m, n).
+
+    Collective: no.
+    """
     return solved(lower, right.T).T
 
 
 def by_transpose(upper: Array, right: Array) -> Array:
-    """R^-T B for R (n, n), whose lower half is not read, and B (n, m); in single precision where both are, else double.
+    """Computes R^-T B for R = upper (n, n), whose lower half is not read, and B = right (n, m).
 
-    Raises LinAlgError where R has a zero on its diagonal.  Collective: no.
+    It does so in single precision if both are single, else in double.
+    Raises LinAlgError if R has a zero on its diagonal.  Collective: no.
     """
     solve = lapack.strtrs if upper.dtype.char == "f" and right.dtype.char == "f" else lapack.dtrtrs
     columns = upper.flags.f_contiguous
@@ -56,9 +60,9 @@ def by_transpose(upper: Array, right: Array) -> Array:
 
 
 def factored(G: Array) -> Array:
-    """L with L L^T = G for G (n, n), of which the lower half is read; in the lower half, in single precision as G.
+    """Factors G (n, n), of which the lower half is read, into L L^T; returns L in the lower half, in G's precision.
 
-    Raises LinAlgError where G is not positive definite.  Collective: no.
+    Raises LinAlgError if G is not positive definite.  Collective: no.
     """
     potrf = lapack.spotrf if G.dtype.char == "f" else lapack.dpotrf
     found, failed = potrf(G, lower=1, clean=0)

@@ -1,8 +1,7 @@
-"""Tells a process of its launch before there is an MPI to ask: who it is, and which cores and memory it may use.
+"""Before MPI is loaded, a launcher's variables tell a process its number, and the system tells its cores and memory.
 
-The variables of a launcher tell each of its processes who it is.  A container, a batch system or `taskset` allots less
-than the machine has: by the affinity of a process, by quotas of its control group (cgroup) or of any above it, by a
-job's limit.
+A container, a batch system or `taskset` may allow less than the machine has: by the affinity of a process, by quotas of
+its control group (cgroup) or of any group above it, or by a job's limit.
 """
 
 from __future__ import annotations
@@ -19,13 +18,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 MPIEXECS = (("PMI_SIZE", "PMI_RANK"), ("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"))
-"""An mpiexec sets these: the number of processes that it started, and the number of this one among them."""
+"""An mpiexec sets these: the number of processes that it started, and this one's number among them."""
 
 SRUN = ("SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
-"""srun sets these: its number of processes, and the number of this one."""
+"""srun sets these: the number of its processes, and this one's number."""
 
 FLUX = ("FLUX_JOB_SIZE", "FLUX_TASK_RANK")
-"""flux run sets these."""
+"""flux run sets these: the number of its processes, and this one's number."""
 
 HERE = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE")
 """An mpiexec sets one of these to the number of its processes on this machine."""
@@ -37,35 +36,35 @@ SOCKET = "PMI_FD"
 """MPICH's mpiexec and srun's PMI2 set this too: the open socket through which a process speaks to its launcher."""
 
 OTHERS = r"SLURM|SRUN_|PBS_|LSB_|FLUX_|COBALT_|PE_HOSTFILE|PALS_|PMI|PRTE_|OMPI_|MPI_LOCAL"
-"""A batch system, and the launcher of the ranks of some job, set variables that begin so."""
+"""Batch systems and launchers set variables whose names begin so."""
 
 OWN = r"SLURM_CONF|OMPI_ALLOW_RUN_AS_ROOT|OMPI_PREFIX|\w+_MCA_"
-"""The user or the site says those of them that begin so."""
+"""The user or the site sets those of them whose names begin so."""
 
 ITS_OWN_WORDS = re.compile(r"^(-{74}$|\[[\w.-]+:\d+\] |\[warn\] )", re.MULTILINE)
-"""Open MPI's launcher begins lines of its own so, behind the last words of a rank that has ended."""
+"""Lines that Open MPI's launcher prints itself, after the last lines of a rank that has ended, begin so."""
 
 HERE_ALONE = {"HYDRA_LAUNCHER": "fork", "I_MPI_HYDRA_BOOTSTRAP": "fork"}
-"""With these an mpiexec of MPICH, and of Intel MPI, starts its ranks as its own children."""
+"""With these variables an mpiexec of MPICH, or of Intel MPI, starts its ranks as its own children."""
 
 
 def of_its_own(environment: Mapping[str, str]) -> dict[str, str]:
-    """Gives the environment in which an mpiexec starts ranks on this machine, in whatever job this process is.
+    """Returns an environment in which an mpiexec starts ranks on this machine, whatever job this process is in.
 
-    Else it asks the batch system for processes of the job, and waits for ever where these are in use, as within srun;
-    or its ranks join the launch around them.  Collective: no.
+    Otherwise mpiexec would ask the batch system for processes of the job, and wait for ever if these are in use, as
+    within srun; or its ranks would join the launch around them.  Collective: no.
     """
     kept = {name for name in environment if re.match(OWN, name) or not re.match(OTHERS, name)}
     return {name: environment[name] for name in kept} | HERE_ALONE
 
 
 def started(environment: Mapping[str, str]) -> tuple[int, int, str]:
-    """Gives the number of processes of the innermost launcher, that of this one, and the variable that says so.
+    """Returns how many processes the innermost launcher has started, this one's number, and the variable that says so.
 
-    (1, 0, "") without a launcher.  An mpiexec inside a task of srun or flux run inherits their variables, so its
-    own count comes before them.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those
-    count unless Open MPI's say that there is an mpiexec inside.  Of two mpiexecs the one with more processes
-    counts, and if that is wrong the program says so instead of running several times.  Collective: no.
+    Without a launcher it returns (1, 0, "").  An mpiexec inside a task of srun or flux run inherits their variables, so
+    its own count comes before theirs.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those
+    count unless Open MPI's say that there is an mpiexec inside.  Of two mpiexecs the one with more processes counts; if
+    that is wrong, the program says so instead of running several times.  Collective: no.
     """
 
     def told(size: str, rank: str) -> list[tuple[int, int, str]]:
@@ -79,7 +78,7 @@ def started(environment: Mapping[str, str]) -> tuple[int, int, str]:
 
 
 def ranks_here(environment: Mapping[str, str]) -> int:
-    """Gives the number of processes of this launch on this machine, as its launcher says it; else 1.
+    """Returns the number of processes of this launch on this machine, as its launcher says it; else 1.
 
     Collective: no.
     """
@@ -88,20 +87,21 @@ def ranks_here(environment: Mapping[str, str]) -> int:
 
 
 def sharing() -> float:
-    """Ranks of this launch on this machine for each core that they may use.
+    """Returns the number of ranks of this launch on this machine for each core that they may use.
 
-    A rank may find another number than its neighbour: the affinity of a launcher changes while it looks at the machine.
-    A task of srun may be bound to cores of its own, and then does not know those of the others.  Collective: no.
+    Two ranks may find different numbers, since the affinity of a launcher changes while it looks at the machine.  In a
+    task of srun all cores of the machine count: it may be bound to cores of its own, and not know those of the others.
+    Collective: no.
     """
     return ranks_here(os.environ) / ((os.cpu_count() or 1) if in_task() else cores())
 
 
 def speaks() -> bool:
-    """Tells whether this process is to say what all of its launch have met: the first of them does.
+    """Tells whether this process prints what concerns all processes of its launch, as the first of them does.
 
-    So does any that may have no launch around it, but its variables alone, as of a shell that a launcher has started
-    and left: only a process that holds its launcher's socket, or whose parent is one, or that is below the one that
-    srun has started, was started by it, and so was the first.  Collective: no.
+    A process that no launcher has started prints, too, even if it has a launcher's variables, as from a shell that a
+    launcher had started.  A launcher has started it if it holds the launcher's socket, if its parent is one, or if it
+    is below the process that srun has started.  Collective: no.
     """
     launched = _is_socket(os.environ.get(SOCKET, "")) or _program(os.getppid()) in PROXIES or in_task()
     return started(os.environ)[1] == 0 or not launched
@@ -114,7 +114,7 @@ def in_task() -> bool:
 
 
 def alone(environment: Mapping[str, str]) -> str:
-    """Says why a process that was launched with others is alone in its MPI world, and what helps.
+    """Says why a process that was launched with others is alone in its MPI world, and how to mend that.
 
     environment: the variables of the process.  Collective: no.
     """
@@ -135,7 +135,7 @@ def alone(environment: Mapping[str, str]) -> str:
 
 
 def parent_of(pid: int) -> int:
-    """The id of the process that has started another one; 0 where that cannot be known."""
+    """Returns the id of the process that has started process `pid`; 0 if that cannot be known."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (OSError, ValueError, IndexError):
@@ -143,7 +143,10 @@ def parent_of(pid: int) -> int:
 
 
 def ancestors() -> Iterator[int]:
-    """This process, the one that has started it, and so on, as far as that can be known.  Collective: no."""
+    """Yields the ids of this process, of the one that has started it, and so on, as far as they can be known.
+
+    Collective: no.
+    """
     pid = os.getpid()
     while pid > 1:
         yield pid
@@ -151,7 +154,7 @@ def ancestors() -> Iterator[int]:
 
 
 def mpiexec() -> str | None:
-    """The mpiexec of this Python's environment, or that of PATH; None where there is none.  Collective: no."""
+    """Finds the mpiexec of this Python's environment, or that of PATH; None if there is none.  Collective: no."""
     import shutil
 
     own = Path(sys.executable).with_name("mpiexec")
@@ -170,8 +173,8 @@ def _is_socket(text: str) -> bool:
 
 GROUPS_OF_SELF = Path("/proc/self/cgroup")
 CGROUPS = Path("/sys/fs/cgroup")
-"""Linux names the control groups of a process in the first, and mounts all of them in the second: version 2 as one
-tree, version 1 as one tree for each controller."""
+"""Linux names the control groups of a process in the first file, and mounts all of them in the second folder: version 2
+as one tree, version 1 as one tree for each controller."""
 
 PROXIES = ("hydra_pmi_proxy", "prterun", "prted")
 """Names of the processes by which an mpiexec starts its ranks of a machine: of MPICH, of Open MPI on its own machine,
@@ -179,17 +182,17 @@ and of Open MPI on another one."""
 
 
 class Memory(NamedTuple):
-    """Bytes, and what sets them: "this machine has", or the limit's name and a verb."""
+    """Is a limit of memory in bytes, and in words what sets it: "this machine has", or the limit's name and a verb."""
 
     bytes: float
     source: str
 
 
 def cores() -> int:
-    """Gives the number of cores that the processes of this launch on this machine may use together.
+    """Returns the number of cores that the processes of this launch on this machine may use together.
 
-    mpiexec may bind each rank to a core of its own, so the affinity of what has started the ranks counts; without an
-    mpiexec that is this process.  Collective: no.
+    mpiexec may bind each rank to a core of its own, so the affinity of the process that has started the ranks counts;
+    without an mpiexec that of this process.  Collective: no.
     """
     launcher = next((pid for pid in ancestors() if _program(pid) in PROXIES), 0)
     of_launch = len(os.sched_getaffinity(launcher))
@@ -197,7 +200,7 @@ def cores() -> int:
 
 
 def memory() -> Memory:
-    """Gives the memory that the processes of this user's job may use together on this machine.  Collective: no."""
+    """Returns the memory that the processes of this user's job may use together on this machine.  Collective: no."""
     found = [Memory(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), "this machine has")]
     for name in ("memory.max", "memory.limit_in_bytes"):
         for text in _controls("memory", name):
@@ -213,13 +216,13 @@ def memory() -> Memory:
 
 
 def memory_of_a_process() -> float:
-    """Gives the bytes that one process may map (`ulimit -v`).  Collective: no."""
+    """Returns the bytes that one process may map (`ulimit -v`).  Collective: no."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return math.inf if limit == resource.RLIM_INFINITY else float(limit)
 
 
 def _program(pid: int) -> str:
-    """The name of what a process runs; "" where that cannot be known."""
+    """Returns the name of the program that a process runs; "" if that cannot be known."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except OSError:
@@ -227,7 +230,7 @@ def _program(pid: int) -> str:
 
 
 def _quotas() -> Iterator[float]:
-    """Cores' worth of time that the control groups of this process allow."""
+    """Yields the number of cores whose time each control group of this process allows."""
     for text in _controls("cpu", "cpu.max"):
         quota, period = text.split()
         if quota != "max":
@@ -238,7 +241,7 @@ def _quotas() -> Iterator[float]:
 
 
 def _controls(controller: str, name: str) -> Iterator[str]:
-    """Gives what the files of that name say, from this process's control group up to the root that it can see."""
+    """Yields the contents of the files `name`, from this process's control group up to the root that it can see."""
     with suppress(OSError):
         for line in GROUPS_OF_SELF.read_text().splitlines():
             _, controllers, path = line.split(":", 2)

@@ -1,4 +1,4 @@
-"""The only module that knows MPI: MPITeam, the ranks of one launch, and what MPICH leaves to its user."""
+"""Only this module knows MPI: here are MPITeam, the ranks of a launch, and settings that MPICH leaves to its user."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ PATIENCE = 1800.0
 """Seconds that a rank waits for the others while the config is being read."""
 
 PARTING = 5.0
-"""Seconds that a rank which ends waits for the others."""
+"""Seconds that a rank waits for the others before it ends."""
 
 STOPPED, INTERNAL = 75, 70
-"""Exit codes: of what a signal, a limit of time or a deadline stopped, and can go on; of an unknown error."""
+"""Exit codes: of a run that a signal, a limit of time or a deadline stopped, and that can go on; of unknown errors."""
 
 
 def launch() -> Team:
-    """The team of this launch: one process without mpiexec, else all ranks of the world.  Collective: yes.
+    """Makes the team of this launch: one process without mpiexec, else all ranks of the world.  Collective: yes.
 
-    Raises UsageError when mpi4py is missing, or when the launcher belongs to another MPI than mpi4py's.
+    Raises UsageError if mpi4py is missing, or if the launcher belongs to another MPI than mpi4py's.
     """
     count, _, name = started(os.environ)
     if count <= 1:
@@ -63,16 +63,17 @@ def launch() -> Team:
 
 @contextmanager
 def team_of(comm: Any = None) -> Iterator[Team]:
-    """The ranks of a communicator of mpi4py; None: those of the launch, as `launch`.
+    """Makes a team of the ranks of a communicator of mpi4py; None: of the launch, as `launch` does.
 
-    It has messages of its own.  Raises UsageError where the communicator is none.  Collective: yes.
+    The team has a duplicate of the communicator, so that its messages are its own.  Raises UsageError if `comm` is no
+    communicator.  Collective: yes.
     """
     if comm is None:
         yield launch()
         return
     try:
         single, own = comm.Get_size() == 1, comm.Dup()
-    except AttributeError:
+    except (AttributeError, RuntimeError):  # mpi4py's own is one, as of MPI.COMM_NULL
         raise UsageError(f"comm: a communicator of mpi4py is needed, not {type(comm).__name__}") from None
     try:
         yield Team() if single else MPITeam(own)
@@ -81,9 +82,9 @@ def team_of(comm: Any = None) -> Iterator[Team]:
 
 
 class MPITeam(Team):
-    """The ranks of a communicator.  Collective: yes.
+    """Is the team of the ranks of a communicator.  Collective: yes.
 
-    An exchange starts once all ranks have come to it, so that waiting is timed apart from exchange.
+    An exchange starts once all ranks have come to it, so that waiting and exchange are timed separately.
     """
 
     def __init__(self, comm: Any) -> None:
@@ -98,13 +99,18 @@ class MPITeam(Team):
         self._pause = pauses(sharing())
 
     def set_deadline(self, seconds: float) -> None:
-        """Gives up as a Team does, rank 0 first, so that its message is what is seen.  Collective: no."""
+        """Sets the deadline as `Team` describes, a little earlier on rank 0, whose message is then printed.
+
+        Collective: no.
+        """
         self._deadline = seconds + (4.0 if self.rank else 0.0)
 
     def _finish(self, request: Any, phase: str) -> None:
         """Waits for a request of MPI: polls, and between two polls leaves the core to others.
 
-        phase: names what is waited for.  Where it takes longer than the deadline all ranks end, with code 75.
+        If that takes longer than the deadline, all ranks end with code 75.
+
+        phase: words for what is waited for.
         """
         if request.Test():
             return
@@ -152,7 +158,7 @@ class MPITeam(Team):
         return value
 
     def _broadcast(self, value: Any, root: int) -> Any:
-        """Gives every rank what `root` has, pickled: it comes from a rank of this launch, never from a file."""
+        """Gives every rank the value of `root`, pickled: it comes from a rank of this launch, never from a file."""
         message = bytearray(pickle.dumps(value))
         size = bytearray(len(message).to_bytes(8, "little"))
         self._finish(self._comm.Ibcast([size, self._mpi.BYTE], root=root), f"rank {root}")
@@ -179,10 +185,12 @@ class MPITeam(Team):
             self._node.barrier("coordinates")
 
     def _meet(self, array: Any, phase: str, exchange: Callable[[Exchange], None]) -> None:
-        """Calls `exchange` with the ranks that exchange an array: all; of one that nodes share, each node's first rank.
+        """Calls `exchange` with the ranks that exchange an array.
 
-        array: what is exchanged; where nodes share it all of their ranks are waited for first.
-        phase: names the wait in messages and for the clock.
+        These are all ranks, or if the ranks of a node share the array, the first one of each node, once all have come.
+
+        array: the array that is exchanged.
+        phase: words for what is waited for.
         """
         if self._node and self._node.holds(array):
             self._node.meet(phase, exchange)
@@ -234,7 +242,7 @@ class MPITeam(Team):
 
 
 def _tried(function: Callable[[], Any]) -> tuple[Any, MacmpiError | None]:
-    """Calls a function, and gives its value, or the known error that it raises instead."""
+    """Calls a function; returns its value and None, or None and the known error that it raises."""
     try:
         return function(), None
     except MacmpiError as error:
@@ -242,16 +250,16 @@ def _tried(function: Callable[[], Any]) -> tuple[Any, MacmpiError | None]:
 
 
 def _told(error: MacmpiError) -> MacmpiError:
-    """The error as every rank raises it: its text and exit code; what else a class of its own holds stays behind."""
+    """Copies an error for all ranks, with its text and exit code, but without the attributes of a class of its own."""
     told = next(kind for kind in type(error).__mro__ if kind.__module__ == "macmpi")(str(error))
     told.exit_code, told.agreed = error.exit_code, True
     return told
 
 
 def die(team: Team, error: BaseException) -> NoReturn:
-    """Ends all ranks for an error of this one, after a message that names it.  Collective: no.
+    """Ends all ranks because of an error of this one, after a message with the error.  Collective: no.
 
-    A known error needs no traceback; where several ranks meet the same one, the first of them speaks.
+    A known error is printed without a traceback; if several ranks meet the same one, the first of them prints it.
     """
     known = isinstance(error, MacmpiError)
     try:
@@ -267,10 +275,10 @@ def die(team: Team, error: BaseException) -> NoReturn:
 
 
 SEGMENTS = "/dev/shm/mpich_sh"
-"""Names of segments begin so: ..m_ of the transport, ..ar_ of windows, which MPICH unlinks itself once mapped."""
+"""The names of MPICH's segments begin so: ..m_ of the transport, ..ar_ of windows, which it unlinks once mapped."""
 
 REMOVED = "/dev/shm/sm_segment"
-"""Open MPI's begin so.  Its launcher removes them, unless it is killed together with the ranks."""
+"""The names of Open MPI's segments begin so; its launcher removes them, unless it is killed together with the ranks."""
 
 NETMOD = "MPIR_CVAR_CH4_NETMOD"
 
@@ -278,21 +286,23 @@ FEW_ROUNDS = {
     "MPIR_CVAR_IBCAST_INTRA_ALGORITHM": "sched_binomial",
     "MPIR_CVAR_IALLGATHERV_INTRA_ALGORITHM": "sched_brucks",
 }
-"""Algorithms of log2 P rounds for messages of any size: those of MPICH's choice have P rounds for long ones."""
+"""Algorithms of log2 P rounds for messages of any size; those that MPICH would choose have P rounds for long ones."""
 
 
 def configure() -> None:
-    """Sets the variables by which MPI is loaded: those that MPICH, Open MPI and UCX read.  Collective: no.
+    """Sets the environment variables that MPICH, Open MPI and UCX read when MPI is loaded.  Collective: no.
 
-    MPICH gets on one node a transport that needs a fifth of the shared memory, and exchanges of few rounds where ranks
-    share cores, since a rank that waits there sleeps between two rounds (clock.py).  Open MPI is kept from a component
-    that complains of itself whenever ranks share memory, and has no part in that.  UCX, which both may load, is kept
-    from SIGHUP: it would take it for itself (debugging), even under nohup, and give it back to the system while the
-    process ends, where it kills a rank that has done its work.
-    All ranks must take the same algorithm, else they wait for one another for ever: so the machine's cores decide, of
-    which all know the same number, and not those that a rank finds it may use.
+    On one node MPICH gets a transport that needs a fifth of the shared memory.  If ranks share cores it also gets
+    exchanges of few rounds, since a rank that waits then sleeps between two rounds (clock.py).  All ranks must take the
+    same algorithm, or they would wait for one another for ever: so the number of the machine's cores decides, which all
+    know alike, and not the number that a rank may use.
+
+    Open MPI is kept from loading a component that warns whenever ranks share memory, and is not needed for that.
+
+    UCX, which both may load, is kept from SIGHUP.  It would take the signal for its own debugging, even under nohup,
+    and give it back to the system while the process ends, where it kills a rank that has done its work.
     """
-    if "PMIX_RANK" in os.environ:  # its launchers set it, mpiexec as well as srun
+    if "PMIX_RANK" in os.environ:  # Open MPI's launchers set it, mpiexec as well as srun
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")
     os.environ.setdefault("UCX_DEBUG_SIGNO", "0")
     bundled = glob.glob(os.path.join(sys.prefix, "lib", "libmpi.so*"))
@@ -307,7 +317,7 @@ def configure() -> None:
 
 
 def _has_loopback() -> bool:
-    """Tells whether this machine reaches itself; if not, MPICH's own choice is left, which asks for no network."""
+    """Tells whether this machine reaches itself by its network; MPICH's own transport needs none."""
     import socket
 
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
@@ -317,10 +327,11 @@ def _has_loopback() -> bool:
 
 
 def misnamed(reason: str) -> str:
-    """The remedy where the loader misses a library by another name than the chosen file has; "" elsewhere.
+    """Writes a remedy if the loader misses a library under another name than the chosen file has; "" otherwise.
 
-    mpi4py asks for the name that MPICH's ABI agreed on, libmpi.so.12; that of Debian is libmpich.so.12.
-    Collective: no.
+    mpi4py asks for the name of MPICH's common ABI, libmpi.so.12; Debian's file is called libmpich.so.12.
+
+    reason: the loader's message.  Collective: no.
     """
     chosen, asked = os.environ.get("MPI4PY_LIBMPI", ""), reason.split(":")[0]
     if not os.path.isfile(chosen) or ".so" not in asked or os.path.basename(chosen) == asked:
@@ -332,7 +343,7 @@ def misnamed(reason: str) -> str:
 
 
 def leftovers() -> list[str]:
-    """Segments of MPICH and of Open MPI that no process of this machine maps any more.  Collective: no."""
+    """Lists segments of MPICH and of Open MPI that no process of this machine maps any more.  Collective: no."""
     used: set[str] = set()
     for maps in glob.glob("/proc/[0-9]*/maps"):
         with suppress(OSError):
@@ -341,12 +352,12 @@ def leftovers() -> list[str]:
 
 
 def _segments(maps: Path, names: str) -> set[str]:
-    """The segments of such names that a process maps."""
+    """Returns the shared segments that a process maps and whose names begin with `names`.  maps: its file in /proc."""
     return {line.split(maxsplit=5)[5] for line in maps.read_text().splitlines() if names in line}
 
 
 def unname_shared_memory() -> None:
-    """Unlinks the segments that MPICH has mapped: they live as long as the ranks, however they end.  Collective: no."""
+    """Unlinks the segments that MPICH has mapped, which then live only as long as the ranks.  Collective: no."""
     with suppress(OSError):
         for path in _segments(Path("/proc/self/maps"), SEGMENTS):
             with suppress(OSError):

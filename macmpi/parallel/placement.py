@@ -1,7 +1,7 @@
-"""Placements: each rank makes the rows of its own points, and a placement says who has them then.
+"""Each rank computes the rows of its own points, and a placement says which ranks then hold them.
 
-A run's placement is named by `parallel.data` and found here by that name; nobody else compares names.  Others ask what
-follows from it: which rows a rank holds, how many copies a node has, how many parts a minibatch is drawn from.
+`parallel.data` names a run's placement; only this module compares names.  Others ask it which rows a rank holds, how
+many copies of them there are, and how many parts a minibatch is drawn from.
 """
 
 from __future__ import annotations
@@ -12,19 +12,19 @@ from dataclasses import dataclass
 from macmpi.parallel.tiles import Tile
 
 MOST_OF_A_PART, LEAST_OF_A_PART = 2**16, 32
-"""Points of a part that one rank holds, and those that a part gives to a minibatch: products of fewer are slow."""
+"""The most points of a part, which one rank holds, and the fewest that it gives to a minibatch, for faster products."""
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A placement of the rows of points among the ranks.
+    """Says which ranks hold which rows of points.
 
     name: as parallel.data has it.
     words: in a few words for a person.
-    all_rows: each rank holds the rows of all points, since what it has made of its own ones is published, and sums over
-        all points by itself.  Else it holds those of its own points alone, and all ranks make every sum jointly.
+    all_rows: each rank holds the rows of all points, as others publish theirs, and sums over all points by itself.
+        Otherwise it holds only those of its own points, and all ranks make every sum jointly.
     one_copy: the ranks of a node share one copy of the rows that they hold.
-    others: the names of placements that may hold less.
+    others: the names of placements that may need less memory.
     """
 
     name: str
@@ -34,28 +34,31 @@ class Placement:
     others: tuple[str, ...]
 
     def copies(self, ranks: int, a_node: int) -> int:
-        """Counts the copies of what ranks exchange, where a node has `a_node` of them.  Collective: no."""
+        """Counts the copies of exchanged rows on some ranks, of which a node has `a_node`.  Collective: no."""
         return -(-ranks // a_node) if self.one_copy else ranks
 
     def held(self, own: Tile, n: int) -> Tile:
-        """Gives which of n indices a rank holds, of which `own` are its own.  Collective: no."""
+        """Returns which of n indices a rank holds; `own` are its own.  Collective: no."""
         return Tile(0, n) if self.all_rows else own
 
     def bytes_of(self, numbers: Sequence[int], raw: Sequence[int], in_file: bool) -> int:
-        """Counts the bytes of a point that a rank holding it keeps: those of its arrays as numbers of the run.
+        """Counts the bytes of a point that a rank which holds it keeps.
 
-        Where no rank holds all rows, each array is kept in the smaller of its two sizes, or not at all.
-        raw: as their file has them; in_file: they may stay there.  Collective: no.
+        If no rank holds all rows, each array is kept in the smaller of its two sizes, or not at all.
+
+        numbers: the bytes of its arrays in the run's precision.
+        raw: the bytes of its arrays as their file has them.
+        in_file: whether they may stay in the file.  Collective: no.
         """
         if self.all_rows:
             return sum(numbers)
         return 0 if in_file else sum(map(min, numbers, raw))
 
     def parts(self, wanted: int, n: int, batch: int) -> int:
-        """Gives the number of parts of n points that minibatches of `batch` points are drawn from.
+        """Returns the number of parts of n points from which minibatches of `batch` points are drawn.
 
-        It is `wanted` where a rank holds all rows.  Else a part stays with one rank: there are two at least, and more
-        of many points, as long as each part gives some points to a minibatch.  Collective: no.
+        It is `wanted` if a rank holds all rows.  Otherwise each part stays with one rank, and there are at least two.
+        With many points there are more, as long as each part gives enough points to a minibatch.  Collective: no.
         """
         if self.all_rows:
             return wanted
@@ -66,11 +69,11 @@ class Placement:
 
 
 EVERYWHERE = Placement("replicated", "each rank all rows", all_rows=True, one_copy=False, others=("node", "sharded"))
-"""Every rank has all rows, where nothing else is said."""
+"""Every rank has all rows; this is the usual placement."""
 
 ONE_A_NODE = Placement("node", "one copy a machine", all_rows=True, one_copy=True, others=("sharded",))
 
 SHARDED = Placement("sharded", "each rank its rows", all_rows=False, one_copy=False, others=())
 
 PLACEMENTS = {place.name: place for place in (EVERYWHERE, ONE_A_NODE, SHARDED)}
-"""By the name that parallel.data has for it."""
+"""The placements by their names in parallel.data."""

@@ -1,4 +1,4 @@
-"""The points: which rank has which of them, and as a rank sees them: its rows, sums over all, means over a sample."""
+"""Points are divided among ranks; a rank sees its own rows of them, sums over all points, and means over a sample."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from macmpi.reductions import EVERY, Average, OverPoints, Rows, sum_over
 from macmpi.typing import Array
 
 SAMPLE_POINTS = 100
-"""Points over which the Z-solver averages its preconditioner."""
+"""The Z-solver averages its preconditioner over this number of points."""
 
 MOST_AT_HAND = 50_000
-"""Work that reads rows and no sums is given those of at most this many points, where no rank holds all."""
+"""If no rank holds all points, work that reads rows and no sums gets at most this number, the points at hand."""
 
 
 @dataclass(frozen=True)
 class PointPartition:
-    """The tiles of points assigned to ranks: each rank owns a contiguous run of whole blocks of them.
+    """Assigns points to ranks; each owns a run of whole blocks of tiles, so that one in-place gather exchanges rows.
 
-    `partition_points` decides which.  So one in-place gather exchanges all ranks' rows.
-    tiles: of all points; blocks: runs of tiles; runs: for each rank its run of blocks.
-    placement: says of which points a rank holds the rows; they are counted from the first of these.
     Sums over points go up a tree of blocks or of tiles, which are made when they are asked for, not kept.
+    tiles: of all points.
+    blocks, runs: runs of tiles; for each rank its run of blocks.
+    placement: says of which points a rank holds the rows, which are counted from the first of them.
     """
 
     tiles: Cut
@@ -46,34 +46,34 @@ class PointPartition:
         return self.tiles.n
 
     def points(self, first: int, stop: int) -> Tile:
-        """The points of the blocks first, ..., stop - 1."""
+        """Returns the points of the blocks first, ..., stop - 1."""
         run = self.blocks.run(first, stop)
         return self.tiles.run(run.start, run.stop)
 
     def tiles_in(self, b: int) -> tuple[Tile, ...]:
-        """The tiles of a block."""
+        """Returns the tiles of a block."""
         return self.tiles[self.blocks[b].rows]
 
     def own(self, rank: int) -> Tile:
-        """The points that a rank owns, counted over all of them."""
+        """Returns the points that a rank owns, counted over all points."""
         run = self.runs[rank]
         return self.points(run.start, run.stop)
 
     def held(self, rank: int) -> Tile:
-        """The points whose rows a rank holds."""
+        """Returns the points whose rows a rank holds."""
         return self.placement.held(self.own(rank), self.n)
 
     def blocks_of(self, rank: int) -> list[tuple[int, tuple[Tile, ...]]]:
-        """Number and tiles of each block of a rank, the tiles as rows of what it holds."""
+        """Returns number and tiles of each block that a rank owns; tiles count the rows that it holds."""
         run, first = self.runs[rank], self.held(rank).start
         return [(b, tuple(tile.after(first) for tile in self.tiles_in(b))) for b in range(run.start, run.stop)]
 
     def block(self, b: int, rank: int) -> Tile:
-        """The points of a block as rows of what a rank holds."""
+        """Returns the points of a block, counted as rows that a rank holds."""
         return self.points(b, b + 1).after(self.held(rank).start)
 
     def held_blocks(self, rank: int) -> list[tuple[int, Tile]]:
-        """Number and rows of each block that a rank holds."""
+        """Returns number and rows of each block that a rank holds."""
         run = self.placement.held(self.runs[rank], len(self.blocks))
         return [(b, self.block(b, rank)) for b in range(run.start, run.stop)]
 
@@ -81,13 +81,13 @@ class PointPartition:
         return [tile for _, block in self.blocks_of(rank) for tile in block]
 
     def minibatch(self, rank: int, first: int, apart: int) -> list[slice]:
-        """Gives, tile by tile, a rank's rows among every `apart`-th of all points, from the first on."""
+        """Returns, tile by tile, a rank's own rows among the points first, first + apart, first + 2 apart, ...."""
         begin = first - self.held(rank).start
         found = [every(t.rows, begin, apart) for t in self.tiles_of(rank)]
         return [rows for rows in found if rows.start < rows.stop]
 
     def gathered(self, rows: Rows, numbers: Array, team: Team) -> Array:
-        """The rows of the points `numbers`, on every rank.
+        """Gathers the rows of the points `numbers` on every rank.
 
         rows: of the points that this rank holds, an array or rows that are made tile by tile.
         Collective: where no rank holds all rows.
@@ -109,7 +109,7 @@ class PointPartition:
         return back
 
     def tile_sums(self, team: Team, join: Join = np.add) -> TreeSum:
-        """The tree up which sums over the tiles are taken, or `join`, whichever blocks there are.  Collective: yes."""
+        """Makes the tree up which tiles are summed, or joined by `join`, whatever the blocks.  Collective: yes."""
         runs = [self.blocks.run(run.start, run.stop) for run in self.runs]
         return TreeSum(len(self.tiles), team, join=join, runs=runs)
 
@@ -127,7 +127,7 @@ Partitions = tuple[PointPartition, PointPartition]
 
 
 def every(rows: slice, first: int, apart: int) -> slice:
-    """The rows first, first + apart, ... and those before them, as far as a run has them.  Collective: no."""
+    """Returns which rows of a run are first + i apart, for any whole number i.  Collective: no."""
     return slice(rows.start + (first - rows.start) % apart, rows.stop, apart)
 
 
@@ -138,9 +138,9 @@ def partition_points(
     placement: Placement = EVERYWHERE,
     tiled: Callable[[int], Cut] = tiles.point_tiles,
 ) -> PointPartition:
-    """Decides which points each rank owns: equally many blocks, as nearly as can be, in the order of the ranks.
+    """Decides which points each rank owns: runs of blocks, in the order of the ranks, of lengths that differ by <= 1.
 
-    blocks: their number at most, else that of `tiles.block_count`; tiled: cuts n points into tiles.  Collective: no.
+    blocks: the most blocks; None: as `tiles.block_count` has it.  tiled: cuts n points into tiles.  Collective: no.
     """
     of_points = tiled(n)
     cut = tiles.cut(len(of_points), tiles.block_count(n) if blocks is None else blocks)
@@ -148,7 +148,7 @@ def partition_points(
 
 
 def some(n: int, count: int, random: Stream) -> Array:
-    """`count` of n points by number, ascending, one drawn in each of as many even runs; all where there are no more.
+    """Draws `count` of n points, one from each of `count` even runs; returns their indices, or all n if n is less.
 
     Collective: no.
     """
@@ -158,18 +158,18 @@ def some(n: int, count: int, random: Stream) -> Array:
 
 
 class Points:
-    """The points as one rank sees them: rows that it writes, makes and keeps, and sums over all, wherever others live.
+    """Shows the points to one rank: its rows, which it writes, makes and keeps, and sums over all points.
 
-    train: the partition of the points; summed: that by which `jointly` sums over them; widest: bytes of its widest sum.
+    train, summed: the partition of the points, and that by which `jointly` sums; widest: bytes of its widest sum.
     weights (n,): of the points that this rank holds; None where all are 1.
-    subset: numbers of the points at hand, kept where this rank does not hold all points, else None.
-    count: the number of rows that this rank holds; own: the rows of these that are its own points'.
-    total_weight: the sum of the points' weights, their number where all are 1.
-    sample: evenly spaced points, along the running sum of the weights where there are some, as rows that it holds.
+    subset: indices of the points at hand; None if this rank holds all points.
+    count, own: the number of rows that this rank holds, and those of its own points.
+    total_weight: the sum of the points' weights, or their number if all are 1.
+    sample: points evenly spaced along the running sum of the weights, those that this rank holds, as its rows.
     average: a mean over the sample.  Collective.
-    over: a sum over all points.  Collective: where no rank sums alone.
+    over: a sum over all points.  Collective: unless each rank holds all points and sums alone.
     jointly: a sum over all points for which each rank does its share.  Collective.
-    summing: this rank takes part in `once`.
+    summing: whether this rank takes part in `once`.
     Collective: yes, to make one of points with weights, and where a method says so.
     """
 
@@ -206,7 +206,7 @@ class Points:
 
     @cached_property
     def _own_tree(self) -> TreeSum:
-        """A tree of the same blocks, of the ranks that take part in a sum: this one alone, or all."""
+        """The tree of the same blocks for the ranks that take part in `over`: this one alone, or all."""
         return TreeSum(len(self._summed.blocks), self._together) if self._all_rows else self._tree
 
     def _sums(self, tree: TreeSum) -> OverPoints:
@@ -215,7 +215,7 @@ class Points:
 
     @cached_property
     def jointly(self) -> OverPoints:
-        """Makes a sum over all points, of which each rank does its share.  Collective: what is made, not the making."""
+        """The sum over all points of which each rank does its share.  Collective: the sum, not this property."""
         return self._sums(self._tree)
 
     @cached_property
@@ -226,24 +226,24 @@ class Points:
         return self._sums(self._own_tree)
 
     def minibatch(self, first: int, apart: int) -> Callable[[slice], slice]:
-        """Gives of a run of rows those among every `apart`-th of all points, from the first on.  Collective: no."""
+        """Returns a function that picks a run's rows among the points first, first + apart, ....  Collective: no."""
         return partial(every, first=first - self._own.held(self._team.rank).start, apart=apart)
 
     @property
     def share(self) -> float:
-        """The number of points at hand as a share of all.  Collective: no."""
+        """The share of all points that are at hand.  Collective: no."""
         return 1.0 if self.subset is None else len(self.subset) / self._own.n
 
     @cached_property
     def alone(self) -> OverPoints:
-        """A sum over the points at hand, by this rank alone.  Collective: no."""
+        """The sum over the points at hand, by this rank alone.  Collective: no."""
         if self.subset is None:
             return self.over
         points = partition_points(len(self.subset), 1, tiles.sum_blocks(len(self.subset)))
         return Points(points, points, Team()).over
 
     def at_hand(self, rows: Rows) -> Array:
-        """Gives rows of all points where this rank holds them, else of the points at hand, gathered on every rank.
+        """Returns the rows of all points if this rank holds them, else those of the points at hand, on every rank.
 
         Collective: where this rank does not hold all.
         """
@@ -251,9 +251,9 @@ class Points:
         return found
 
     def given(self, rows: Rows | None, width: int) -> Array:
-        """Gives each rank the rows (n, width) of the points that it holds, of those that rank 0 has of all: float64.
+        """Gives each rank the rows (n, width), float64, of the points that it holds, from rank 0's rows of all points.
 
-        rows: of rank 0, which reads a rank's at a time where none holds all; of the others None.  Collective: yes.
+        rows: on rank 0, which reads one rank's at a time if none holds all; on others None.  Collective: yes.
         """
         if self.subset is None:
             out: Array = self._team.array((self.count, width), np.float64)
@@ -277,17 +277,17 @@ class Points:
         return OverSample(self._team, self._own_tree, self.sample, blocks, self._size)
 
     def here(self, rows: Rows) -> Rows:
-        """Computes rows now, block by block, or where rows are not kept gives them as they are.  Collective: no."""
+        """Computes lazy rows now, block by block, or returns them as they are if no rank holds all.  Collective: no."""
         if isinstance(rows, np.ndarray) or not self._all_rows:
             return rows
         each, blocks = len(rows) // max(self.count, 1), self._summed.held_blocks(self._team.rank)
         return np.concatenate([rows[each * block.start : each * block.stop] for _, block in blocks])
 
     def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
-        """Computes lazy rows and keeps them, each rank those of its own points; or gives them as they are, lazy.
+        """Computes lazy rows and keeps them, each rank those of its own points; or returns them as they are.
 
-        They are kept where those of all points take at most `most` bytes and the placement keeps rows at all.  out: as
-        in `rows`.  Collective: yes.
+        They are kept if each rank holds all rows and those of all points take at most `most` bytes.  out: as in `rows`.
+        Collective: yes.
         """
         count = rows.shape[0] * rows.shape[1] * rows.dtype.itemsize
         if isinstance(rows, np.ndarray) or not self._all_rows or count > most:
@@ -296,9 +296,9 @@ class Points:
 
     @contextmanager
     def writing(self, rows: Array) -> Iterator[None]:
-        """Lets each rank write the rows of its own points inside; at the end all ranks that hold them have them.
+        """Lets each rank write the rows of its own points inside; afterwards all ranks that hold these rows have them.
 
-        Inside a rank reads no rows but its own.  Collective: yes.
+        Inside, a rank must read no rows but its own.  Collective: yes.
         """
         self._team.fence(rows)
         yield
@@ -306,7 +306,7 @@ class Points:
             self._team.gather_rows(rows, self._own.row_counts)
 
     def spare(self, rows: Array) -> Array:
-        """Gives memory for rows of the same shape; these rows themselves where memory may not hold them twice.
+        """Returns an array for rows of the same shape, or these rows themselves if memory may not hold both.
 
         Collective: yes.
         """
@@ -318,7 +318,7 @@ class Points:
     def once(self, count: int, make: Callable[[], Array]) -> Array:
         """Calls `make`, which sums over all points with `over`, and gives its numbers (count,) to all ranks.
 
-        Rank 0 calls it alone where it can sum alone, else all do.  Collective: yes.
+        Only rank 0 calls it if that can sum alone, else all do.  Collective: yes.
         """
         found = np.zeros(count)
         if self.summing:
@@ -329,7 +329,7 @@ class Points:
     def rows(self, make: Callable[[slice], Array], width: int, dtype: np.dtype, out: Array | None = None) -> Array:
         """Computes make(rows) for every point that this rank holds: (n, width).  Collective: yes.
 
-        Each rank does so for its own points, tile by tile, and the rows are given to all that hold them.
+        Each rank does so for its own points, tile by tile, and all ranks that hold these rows get them.
         out: the array of an earlier call, which nobody needs any more, to be used again.
         """
         rows = self._team.array((self.count, width), dtype) if out is None else out
@@ -340,7 +340,7 @@ class Points:
 
 
 def block_sums(weights: Array, train: PointPartition, team: Team) -> Array:
-    """The running sum of the points' weights at the end of each block: (blocks,).  Collective: yes.
+    """Computes the running sum of the points' weights at the end of each block: (blocks,).  Collective: yes.
 
     weights: of the points that this rank holds.
     """
@@ -352,9 +352,9 @@ def block_sums(weights: Array, train: PointPartition, team: Team) -> Array:
 
 
 def spaced_along(weights: Array, sums: Array, marks: Array, train: PointPartition, rank: int) -> Array:
-    """The rows that a rank holds in which the running sum of all weights passes the marks, ascending.
+    """Finds the points at which the running sum of all weights passes the marks, as rows that a rank holds, ascending.
 
-    sums: as `block_sums`.  Collective: no.
+    sums: from `block_sums`.  Collective: no.
     """
     found = list[Array]()
     of = np.minimum(np.searchsorted(sums, marks, side="right"), len(sums) - 1)
@@ -366,7 +366,7 @@ def spaced_along(weights: Array, sums: Array, marks: Array, train: PointPartitio
 
 
 class OverSample(Average):
-    """Means over a sample of which a rank holds some; products of large matrices are shared.  Collective: yes.
+    """Takes means over a sample of which a rank holds some; ranks share products of large matrices.  Collective: yes.
 
     sample: the rows that this rank holds; blocks: number and rows of each block that it holds; size: of the sample.
     """
@@ -385,7 +385,7 @@ class OverSample(Average):
         return self._tree(add, int(np.prod(shape))).reshape(shape)
 
     def rows(self, part: Callable[[slice], Array]) -> Array:
-        """Gives part(rows) for the points of the sample that this rank holds, row by row.  Collective: no.
+        """Computes part(rows) for the points of the sample that this rank holds, row by row.  Collective: no.
 
         `part` is called block by block, so that the bits do not depend on which blocks a rank holds.
         """

@@ -1,4 +1,4 @@
-"""Rows that a rank holds: their numbers in a file, as bits; as their file has them, converted when they are read."""
+"""A rank holds rows as sets of row numbers, as rows of a file that are converted when they are read, or joined."""
 
 from __future__ import annotations
 
@@ -16,18 +16,21 @@ from macmpi.reductions import LazyRows, Rows
 from macmpi.typing import Array
 
 BYTES = 1 << 9
-"""Bytes of bits that are unpacked at a time."""
+"""This many bytes of bits are unpacked at a time."""
 
 
 class RowSet:
-    """Numbers of rows, ascending, kept as a bit for each row that there is: rows[a:b] are those from the a-th on."""
+    """Is an ascending list of row numbers, kept as one bit for each row of the file.
+
+    rows[a:b] are the a-th to the (b - 1)-th number of the list.
+    """
 
     def __init__(self, bits: Array) -> None:
         self.bits = bits
 
     @cached_property
     def _ends(self) -> Array:
-        """Counts the rows up to the end of each block of bits."""
+        """The number of listed rows up to the end of each block of bits."""
         starts = range(0, len(self.bits), BYTES)
         return np.cumsum([int(np.bitwise_count(self.bits[i : i + BYTES]).sum()) for i in starts])
 
@@ -45,10 +48,12 @@ class RowSet:
 
 
 class Converted(LazyRows):
-    """Rows that are kept, or lie in a file, as they are given, and become numbers when they are read.
+    """Holds rows as they are given, in memory or in a file, and converts them to numbers when they are read.
 
-    source: rows (N, D) of any type, read by runs or by number; convert: what some of them become, (n, H).  The run that
-    was read last is kept, for an autoencoder's inputs are its targets.
+    The run that was read last is kept, since an autoencoder's inputs are its targets.
+
+    source: rows (N, D) of any type, read by runs or by number.
+    convert: convert(rows) makes (n, H) numbers of some of them.
     """
 
     source: Any
@@ -71,14 +76,14 @@ class Converted(LazyRows):
         vars(self).update(source=source, convert=convert)
 
     def of(self, source: Any) -> Converted:
-        """Other rows, converted in the same way.  Collective: no."""
+        """Makes other rows that are converted in the same way.  Collective: no."""
         return Converted(source, self.convert, self.shape[1], self.dtype)
 
 
 def in_single(points: Points, rows: Rows, out: Array | None) -> Rows:
-    """Rows in single precision, made once; where they are converted when they are read, each time.
+    """Makes rows in single precision: once, or if they are converted when they are read, each time.
 
-    out: as of `Points.rows`.  Collective: yes.
+    out: as in `Points.rows`.  Collective: yes.
     """
     single = np.dtype(np.float32)
     if isinstance(rows, Converted):
@@ -87,10 +92,13 @@ def in_single(points: Points, rows: Rows, out: Array | None) -> Rows:
 
 
 def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, team: Team) -> Any:
-    """Joins the rows of several sets of points, one set after the other, and gives those that a rank holds by `to`.
+    """Joins the rows of several sets of points, one set after the other; returns those that this rank then holds.
 
-    Where no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.
-    Rows that are converted only when they are read are kept unconverted here, too.
+    If no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.  Rows that are converted
+    when they are read stay unconverted.
+
+    sets: partition and rows of each set.
+    to: the partition of the joined points.
     Collective: where no rank holds all rows.
     """
     first = sets[0][1]
@@ -110,7 +118,7 @@ def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, tea
 
 
 def _whole(parts: Sequence[Any]) -> Array | None:
-    """The array that parts are the rows of, each behind the one before; None where they are not all of one."""
+    """Returns the array of which the parts are all rows, each part behind the one before; None if there is none."""
     first, base = parts[0], getattr(parts[0], "base", None)
     if not isinstance(base, np.ndarray) or (base.dtype, base.shape[1:]) != (first.dtype, first.shape[1:]):
         return None

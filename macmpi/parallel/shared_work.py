@@ -1,7 +1,7 @@
-"""Work in parts, each done by one rank and had by all: a matrix by blocks, a product by rows, a sum up one fixed tree.
+"""Ranks share work: a matrix by blocks, a product by rows, a sum up one fixed tree; each part is done by one rank.
 
-What ranks of one node exchange lies in memory that they share, if they do.  Sums have the same bits whoever owns which
-part.
+Afterwards all ranks have the whole.  If the ranks of a node share memory, they exchange their parts there.  Sums have
+the same bits whichever ranks own which parts.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from macmpi.reductions import EVERY, Make, OverPoints, Partial, SharedMatrix
 from macmpi.typing import Array
 
 ROWS = 6
-"""Runs of rows in which ranks share a product: more would be narrower, and slower."""
+"""Ranks share a product in this number of runs of rows: more would be narrower, and slower."""
 
 LARGE = 2e7
-"""Flops of a product from which on ranks share it: it takes longer than a meeting of them."""
+"""Ranks share products of at least this number of flops, which take longer than a meeting of the ranks."""
 
 
 RowMaker = Callable[[slice], Array]
-"""Some rows of a matrix, which are made when they are asked for."""
+"""Makes some rows of a matrix."""
 
 
 class DoubleBuffer:
-    """Gives arrays for what ranks exchange, in turn in one of two pieces of memory, which a node's ranks may share.
+    """Makes arrays that ranks exchange, alternately in two pieces of memory, which the ranks of a node may share.
 
     A rank may write the next array while others still read the present one, since all have read the one before that.
-    So each array is exchanged before the next is asked for, and copied if it is to live on.
-    capacity: bytes that the largest of them is likely to take.
+    So each array must be exchanged before the next is asked for, and copied if it is to stay.
+
+    capacity: the bytes that the largest array is likely to take.
     Collective: yes, to make one.
     """
 
@@ -47,9 +48,9 @@ class DoubleBuffer:
             self.array((capacity,), np.uint8)
 
     def array(self, shape: tuple[int, ...], dtype: np.dtype | type) -> Array:
-        """Gives an array that may hold anything.  Collective: yes."""
+        """Returns an array whose values are arbitrary.  Collective: yes."""
         size = math.prod(shape) * np.dtype(dtype).itemsize
-        if not size or not self._team.shares:  # nothing is exchanged of an empty one: no turn
+        if not size or not self._team.shares:  # an empty array is not exchanged, so the pieces do not swap
             return np.empty(shape, dtype)
         if not self._memory or len(self._memory[0]) < size:
             self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
@@ -63,10 +64,7 @@ assigned = lru_cache(maxsize=256)(tiles.assign_by_cost)
 
 
 class MatrixAcrossRanks(SharedMatrix):
-    """Fills a matrix block by block, each block by one rank, in memory that all see, or that is exchanged.
-
-    Collective: yes.
-    """
+    """Lets ranks fill a matrix together, each block by one rank; all ranks then have all of it.  Collective: yes."""
 
     def __init__(self, team: Team) -> None:
         self.team, self._buffer = team, DoubleBuffer(team)
@@ -89,7 +87,7 @@ class MatrixAcrossRanks(SharedMatrix):
         for i in owned[self.team.rank]:
             found[i][:] = make(i)
         if in_place:
-            return self.team.fence(self._common)  # all have written theirs
+            return self.team.fence(self._common)  # all ranks have written their blocks
         self.team.gather_rows(flat, [sum(sizes[i] for i in rank) for rank in owned])
         for block, part in zip(blocks, found, strict=True):
             block[:] = part
@@ -110,22 +108,25 @@ class MatrixAcrossRanks(SharedMatrix):
 
 
 class Products:
-    """V^T M V for V (h, d) and M (h, h), some rows by each rank.  Collective: yes.
+    """Computes V^T M V for V (h, d) and M (h, h), of which each rank makes some rows.  Collective: yes.
 
-    capacity: bytes that the largest is likely to take.
+    capacity: the bytes that the largest product is likely to take.
     """
 
     def __init__(self, team: Team, capacity: int = 0) -> None:
         self.team, self._buffer = team, DoubleBuffer(team, capacity)
 
     def form(self, V: Array, M: Array | None) -> Array:
-        """V^T M V, or V^T V, to keep.  Collective: yes."""
+        """Returns V^T M V, or V^T V if M is None, in an array of its own.  Collective: yes."""
         return self.weighted(V, M, None).copy()
 
     def weighted(self, V: Array, M: Array | None, times: RowMaker | None) -> Array:
-        """V^T M V, each element times that of a matrix, of which a rank asks for the rows that it makes.
+        """Returns V^T M V, or V^T V if M is None, times another matrix element by element.
 
-        It is to be read until the next product is asked for and made.  Collective: yes.
+        It may be read until the next product is made, which takes its memory.
+
+        times: makes rows of that matrix (d, d); a rank asks for the rows that it needs.  None: there is none.
+        Collective: yes.
         """
         if 2 * V.size * (V.shape[1] + (0 if M is None else len(V))) < LARGE:
             small = V.T @ (V if M is None else M @ V)
@@ -144,7 +145,10 @@ class Products:
 
 
 def share_on_node(team: Team, array: Array) -> Array:
-    """Moves an array to where the ranks of a node have one copy of it, if they share memory.  Collective: yes."""
+    """Moves an array to memory in which the ranks of a node have one copy of it, if they share any.
+
+    Collective: yes.
+    """
     if not team.shares or team.common(array):
         return array
     found: Array = team.array(array.shape, array.dtype)
@@ -159,17 +163,17 @@ def share_on_node(team: Team, array: Array) -> Array:
 
 
 ALONE, WIDE, TABLE = 2, 4096, 48 * 4096
-"""Up to ALONE subtrees, or sums less than WIDE that are TABLE numbers together, are added up by every rank; else each
-adds its share of the columns."""
+"""Every rank adds up all columns if there are at most ALONE subtrees, or if the sum is narrower than WIDE and all
+subtrees have at most TABLE numbers; otherwise each rank adds up its share of the columns."""
 
 Add = Callable[[int, Array], None]
-"""add(i, out) adds part i's share to `out` (width,), or, as it is agreed, writes all of it."""
+"""add(i, out) adds part i's share to `out` (width,), or if the caller says `sets`, writes it there."""
 
 Join = np.ufunc
-"""Joins the sums of two subtrees: numpy.add, or minimum and maximum in the place of a sum."""
+"""Joins the sums of two subtrees: numpy.add, or numpy.minimum or maximum instead of a sum."""
 
 Order: TypeAlias = "int | tuple[Order, Order]"
-"""A sum is one of the rows that were exchanged, or is joined from two such sums."""
+"""Describes a sum: it is one of the exchanged rows, by its number, or is joined from two such sums."""
 
 
 def alone(subtrees: int, width: int) -> bool:
@@ -179,14 +183,18 @@ def alone(subtrees: int, width: int) -> bool:
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum that is not added up yet: the sums of subtrees, `rows` (subtrees, width), and the order to join them in."""
+    """Holds a sum that is not added up yet.
+
+    rows (subtrees, width): the sums of subtrees.
+    order, join: the order in which they are joined, and by which function.
+    """
 
     rows: Array
     order: Order
     join: Join
 
     def part(self, columns: slice, out: Array) -> Array:
-        """Adds up some columns: gives them in `out`, or a view of the one row that there is, to be read only.
+        """Adds up some columns in `out`, and returns them; of a single row it returns a view, which is to be read only.
 
         Collective: no.
         """
@@ -201,14 +209,16 @@ class Sum:
 
 
 class TreeSum:
-    """Sums over `leaves` parts, runs of which belong to the ranks.
+    """Sums over `leaves` parts up a fixed tree; each rank has a run of the parts.
 
-    A rank adds up the largest subtrees within its run; only these are exchanged, a few a rank however many parts.
-    Of wide sums of many subtrees each rank gets its share of the columns, adds them up, and these are exchanged: so no
-    rank ever has the sums of all others, but where the ranks of a node have one copy of them.
+    A rank adds up the largest subtrees within its run.  Only their sums are exchanged, a few a rank however many parts
+    there are.  If the sum is wide and there are many subtrees, each rank gets its share of the columns, adds them up,
+    and the results are exchanged: so no rank ever has the sums of all others, unless a node has one copy of them.
 
-    widest: bytes that the largest sum is likely to take; join: what is done instead of adding two sums; runs: the parts
-    of each rank, even ones unless they are given.  Collective: yes, to make one.
+    widest: the bytes that the largest sum is likely to take.
+    join: what is done instead of adding two sums.
+    runs: the parts of each rank; None: even runs.
+    Collective: yes, to make one.
     """
 
     def __init__(
@@ -224,19 +234,22 @@ class TreeSum:
 
     @property
     def own(self) -> Tile:
-        """The parts, of all that are summed, that this rank has."""
+        """The run of parts that this rank has."""
         return self.runs[self.team.rank]
 
     def __call__(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Array:
-        """The sum over all parts: add(i, out) adds part i's share to `out` (width,), or with `sets` writes all of it.
+        """Computes the sum (width,) over all parts.
 
+        add: add(i, out) adds part i's share to `out` (width,), or with `sets` writes it there.
         Collective: yes.
         """
         found = self.exchanged(add, width, dtype, sets)
         return found.rows[0] if self.team.size == 1 else found.put(slice(0, width), np.empty(width, dtype))
 
     def exchanged(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Sum:
-        """Gives the sum over all parts as it is exchanged: added up where it is read, until the next is asked for.
+        """Sums over all parts, but returns a `Sum`, which adds up columns only when somebody reads them.
+
+        They may be read until the next sum is taken, which takes the same memory.
 
         add, width, dtype, sets: as in a call.  Collective: yes.
         """
@@ -267,11 +280,13 @@ class TreeSum:
 
 
 def _fill(add: Add, out: Array, node: Tile, sets: bool, join: Join) -> Array:
-    """Puts the sum over the parts of a subtree into `out`, and gives that.
+    """Puts the sum over the parts of a subtree into `out`, and returns it.
 
-    add: add(i, out) adds part i's share, or with `sets` writes it; join: what joins two sums.
-    It is no closure: one that calls itself would keep alive, until the garbage collector comes by, all that `add` has
-    at hand.
+    It is no closure: a closure that calls itself would keep all objects that `add` refers to alive until the garbage
+    collector runs.
+
+    add: add(i, out) adds part i's share, or with `sets` writes it.
+    join: joins two sums.
     """
     if len(node) == 1:
         if not sets:
@@ -285,7 +300,7 @@ def _fill(add: Add, out: Array, node: Tile, sets: bool, join: Join) -> Array:
 
 
 def _order(rows: Mapping[Tile, int], node: Tile) -> Order:
-    """Gives the order in which the rows of subtrees are joined to the sum of a node.  rows: subtree -> its row."""
+    """Returns the order in which the rows of subtrees are joined to the sum of a node.  rows: subtree -> its row."""
     if node in rows:
         return rows[node]
     middle = tiles.halves(node.start, node.stop)
@@ -293,7 +308,7 @@ def _order(rows: Mapping[Tile, int], node: Tile) -> Order:
 
 
 def _joined(sums: Array, order: Order, join: Join, out: Array | None = None) -> Array:
-    """Joins rows in an order: their sum, in `out` if it is given."""
+    """Joins rows in an order; returns their sum, in `out` if that is given."""
     if isinstance(order, int):
         return sums[order]
     return join(_joined(sums, order[0], join), _joined(sums, order[1], join), out=out)
@@ -302,9 +317,9 @@ def _joined(sums: Array, order: Order, join: Join, out: Array | None = None) -> 
 def over_parts(
     tree: TreeSum, slices: Callable[[int], Sequence[slice]], dtype: np.dtype | type = np.float64
 ) -> OverPoints:
-    """Makes sums over points, as solvers ask for them, along a tree whose part i has the points slices(i).
+    """Makes the function by which solvers sum over points, along a tree whose part i has the points slices(i).
 
-    Ranks exchange sums alone, of `dtype`, however many points there are; nothing where a partial gives nothing.
+    Ranks exchange only sums, of `dtype`, however many points there are; and nothing if a partial gives no arrays.
     Collective: the sums are, if the tree is of several ranks.
     """
     own = {i: slices(i) for i in range(tree.own.start, tree.own.stop)}
@@ -320,7 +335,7 @@ def over_parts(
                 for a, b, part in zip(bounds, bounds[1:], begun if rows is first else partial(rows), strict=False):
                     out[a:b] += np.ravel(part)
                 if rows is first:
-                    begun.clear()  # one Gram less while the others are summed
+                    begun.clear()  # saves the memory of one Gram during the sum
 
         flat = tree(add, bounds[-1], dtype)
         return tuple(flat[a:b].reshape(shape) for a, b, shape in zip(bounds, bounds[1:], shapes, strict=False))

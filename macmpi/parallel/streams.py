@@ -1,6 +1,6 @@
-"""Named random streams: keyed by purpose and global index, never by rank.
+"""Random streams are keyed by purpose and global index, never by rank.
 
-Stream(seed, "start", k) is the same on every rank and for every number of ranks.
+stream(seed, "start", k) is the same on every rank and for every number of ranks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Stream = np.random.Generator
 
 
 def stream(seed: int, purpose: str, *index: int) -> np.random.Generator:
-    """Random generator for one purpose, e.g. ``stream(0, "start", layer)``.
+    """Makes the random generator for one purpose, for instance stream(0, "start", layer).
 
     Distinct (purpose, index) give independent streams of the same seed.  Collective: no.
     """

@@ -1,4 +1,4 @@
-"""A team of ranks: the verbs by which they exchange, one process as the reference for each, and exit codes."""
+"""A team of ranks has verbs by which they exchange; here is what each verb does for a team of one process."""
 
 from __future__ import annotations
 
@@ -18,15 +18,17 @@ from macmpi.parallel.clock import Clock
 T = TypeVar("T")
 
 EXIT_CODES = "MACMPI_EXIT_CODES"
-"""The variable that names a folder for the exit codes of ranks that end all others, from a batch script."""
+"""The environment variable by which a batch script names a folder for the exit codes of ranks that end all others."""
 
 
 class Team:
-    """The ranks of a launch as one of them sees them.  Collective: where a verb says so.
+    """Is the team of a launch, as one of its ranks sees it.  Collective: where a verb says so.
 
-    Here they are one process, with nobody to exchange with: the reference for the verbs of many ranks (`MPITeam`).
+    Here it is one process, with nobody to exchange with: the reference for the verbs of many ranks (`MPITeam`).
 
-    library: the MPI in use, in words; shares: whether the ranks of a node have one copy of each `array`.
+    rank, size: the number of this rank, and of all ranks.
+    library: the MPI in use, in words.
+    shares: whether the ranks of a node have one copy of each `array`.
     """
 
     rank: int = 0
@@ -36,17 +38,17 @@ class Team:
 
     @cached_property
     def clock(self) -> Clock:
-        """The seconds of this rank's phases: of half steps, and of its verbs, exchange and waiting.  Collective: no."""
+        """The clock of this rank's phases: its half steps, exchanges and waiting.  Collective: no."""
         return Clock()
 
     def set_deadline(self, seconds: float) -> None:
-        """Gives up on the other ranks after a number of seconds of waiting.  Collective: no.
+        """Sets after how many seconds of waiting a rank gives up on the others.  Collective: no.
 
-        Those in which this rank was suspended do not count.  Until this is called a rank waits for `PATIENCE` seconds.
+        Seconds in which this rank is suspended do not count.  Until this is called a rank waits for `PATIENCE` seconds.
         """
 
     def from_root(self, function: Callable[[], T]) -> T:
-        """Calls `function` on rank 0; gives its answer to all, or raises its MacmpiError on all.  Collective: yes."""
+        """Calls `function` on rank 0, and returns its answer, or raises its MacmpiError, on all.  Collective: yes."""
         try:
             return function()
         except MacmpiError as error:
@@ -54,9 +56,10 @@ class Team:
             raise
 
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        """Calls `function` on each rank, or raises the first rank's MacmpiError on all.  Collective: yes.
+        """Calls `function` on each rank; if any raises a MacmpiError, raises that of the first such rank on all.
 
-        The error names that rank and its host where others have not failed and an OSError is behind it.
+        If an OSError caused it and some ranks have not failed, the error names that rank and its host.
+        Collective: yes.
         """
         return self.from_root(function)
 
@@ -64,7 +67,7 @@ class Team:
         """Shares each `array` among the ranks of a node from now on, if `needed` bytes are free.  Collective: yes."""
 
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
-        """Zeros for rows of points, of which a node has one copy if its ranks share memory.  Collective: yes."""
+        """Makes zeros for rows of points, one copy a node if its ranks share memory.  Collective: yes."""
         import numpy as np
 
         return np.zeros(shape, dtype)
@@ -74,43 +77,46 @@ class Team:
         return False
 
     def fence(self, array: Any) -> None:
-        """Returns when no rank reads own rows of `array` any more, so that they may be written.  Collective: yes."""
+        """Returns when no rank reads `array` any more, so that each may write its own rows.  Collective: yes."""
 
     def share_array(self, array: Any) -> None:
         """Gives every rank rank 0's values of `array`, in place.  Collective: yes."""
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        """Gathers `array` (n, H), in place, of which each rank has computed its own rows; on return every rank has all.
+        """Gathers `array` (n, H) in place: each rank has computed its own rows, and on return every rank has all.
 
         counts: the number of rows of each rank, which lie in the order of the ranks.  Collective: yes.
         """
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        """Gathers a flat array, in place, of which rank r has computed parts[r]; on return every rank has all.
+        """Gathers a flat array in place: rank r has computed parts[r], and on return every rank has all.
 
         Collective: yes.
         """
 
     def gather_columns(self, own: Any, counts: Sequence[int], columns: Sequence[slice]) -> Any:
-        """Rank r has `own` (counts[r], H); what comes back is its columns[r] of the rows of all ranks, in their order.
+        """Returns, on rank r, columns[r] of the rows of all ranks, in their order; rank r has `own` (counts[r], H).
 
-        No rank gets rows of others in whole: it sends and receives counts[r] x H numbers, but for its own part, where
-        counts and columns are even.  Collective: yes.
+        No rank gets whole rows of others: if counts and columns are even, it sends and receives counts[r] x H numbers,
+        less its own part.  Collective: yes.
         """
         return own[:, columns[0]]
 
     def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
-        """Hands `parts[rank]` of the flat array to the next rank, the last to the first; takes those of the one before.
+        """Sends parts[rank] of a flat array to the next rank, and puts what the rank before it sends into the array.
 
-        A rank reads these two parts alone.  Moves size(parts[rank]) numbers.  Collective: yes.
+        The last rank sends to the first.
+
+        parts: by rank; a rank needs only its own and that of the rank before it.
+        Cost: size(parts[rank]) numbers are sent.  Collective: yes.
         """
 
     def max_over_ranks(self, values: dict[str, float]) -> dict[str, float]:
-        """The largest value over the ranks, by name.  Collective: yes."""
+        """Returns the largest value over the ranks, by name.  Collective: yes."""
         return values
 
     def barrier(self, phase: str) -> None:
-        """Returns when every rank has come to `phase`.  Collective: yes."""
+        """Returns when every rank has come here.  phase: words for what is waited for.  Collective: yes."""
 
     def depart(self) -> None:
         """Returns when every rank is about to end, or after some seconds.  Collective: yes.
@@ -132,14 +138,17 @@ class Team:
 
 
 def on_root(team: Team, step: Callable[[], Any]) -> Any:
-    """Calls `step` on rank 0, where its answer stays.  Raises its MacmpiError on all.  Collective: yes."""
+    """Calls `step` on rank 0 and returns its answer there, None elsewhere; raises its MacmpiError on all.
+
+    Collective: yes.
+    """
     kept: list[Any] = []
     team.from_root(lambda: kept.append(step()))
     return kept[0] if kept else None
 
 
 def texts(team: Team, text: str) -> list[str]:
-    """The texts of all ranks, on every rank.  Collective: yes."""
+    """Returns the texts of all ranks on every rank.  Collective: yes."""
     import numpy as np
 
     own = text.encode()
@@ -151,9 +160,10 @@ def texts(team: Team, text: str) -> list[str]:
 
 
 def check_alike(team: Team, text: str, error: Callable[[str, str], MacmpiError]) -> None:
-    """Raises error(who, said) on all ranks where the text of some ranks is not rank 0's.  Collective: yes.
+    """Raises error(who, said) on all ranks if some have another text than rank 0.  Collective: yes.
 
-    who: names those ranks and their hosts, "ranks 2-3 on node7"; said: the text of the first of them, and rank 0's.
+    who: names those ranks and their hosts, "ranks 2-3 on node7".
+    said: has the text of the first of them, and that of rank 0.
     """
     if team.size == 1:
         return
@@ -171,7 +181,7 @@ def check_alike(team: Team, text: str, error: Callable[[str, str], MacmpiError])
 
 
 def named(numbers: list[int]) -> str:
-    """Names ranks by their runs: "ranks 0-3, 6".  Collective: no."""
+    """Writes the numbers of ranks in runs: "ranks 0-3, 6".  Collective: no."""
     runs: list[list[int]] = []
     for n in numbers:
         if not runs or runs[-1][-1] != n - 1:

@@ -1,7 +1,7 @@
-"""Tiles: fixed runs of global indices, the atoms of arithmetic, and their assignment to ranks.
+"""Tiles are fixed runs of global indices, the atoms of arithmetic; here they are cut and assigned to ranks.
 
-A tile depends on the size of the problem alone, never on the number of ranks.  Whole tiles are assigned to
-ranks and sums are taken in the order of the tiles, so a result has the same bits on any number of ranks.
+A tile depends on the size of the problem alone, never on the number of ranks.  Whole tiles are assigned to ranks and
+sums are taken in the order of the tiles, so a result has the same bits on any number of ranks.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 
 POINT_ROWS, MANY_ROWS = 128, 216
-"""Largest number of points in a tile: its rows of all layers stay near a core.  Of many points tiles are larger, for
-products of more rows are faster; of fewer there would be too few tiles for many ranks."""
+"""The most points of a tile, so that its rows of all layers stay near a core.  With many points, tiles have up to
+MANY_ROWS, since products of more rows are faster; with fewer points there would be too few tiles for many ranks."""
 
 LARGE, FEW = 512, 6 * 512
-"""Points of a tile where only errors are summed over at most FEW of them."""
+"""Tiles have up to LARGE points if only errors are summed over them, and there are at most FEW points."""
 
 UNIT_WIDTH = 38
-"""Number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
+"""The number of units in a tile: wide enough for the matrix product, narrow enough to balance ranks."""
 
 EXACT_WIDTH = 64
-"""The most where a unit costs little: solved exactly, with one product over the points."""
+"""The most units in a tile if a unit costs little, since it is solved exactly, with one product over the points."""
 
 GRAM_WHOLE = 512
-"""A Gram of at most this number of columns is summed up by all ranks."""
+"""A Gram of at most this number of columns is one sum, of all ranks."""
 
 GRAM_ROWS = 96
 """A larger Gram is made in jobs of at most this number of rows."""
@@ -37,35 +37,35 @@ RING_WIDTH = 16
 """The fewest units that travel as one job round a ring of blocks, if a layer has as many."""
 
 CHUNK_ROWS = 1280
-"""Largest number of points that a W-solver takes at a time."""
+"""The most points that a W-solver takes at a time."""
 
 SUMMED_ROWS = 512
-"""Fewest points of a block whose Gram is worth a sum of its own."""
+"""The fewest points of a block whose Gram is worth a sum of its own."""
 
 LEAST_ROWS = 512
-"""Fewest points of a block by which a rank alone sums over all points, as many ranks do.
+"""A rank that sums over all points alone does so by blocks, as many ranks do, if these have at least this many points.
 
-Products of fewer are slow: by 12 blocks of 416 points an iteration of run/usps_mac.toml took a fifth longer, by 24 of
-800 and more one on 20,000 points at most 2 percent.
+Products of fewer points are slow: with 12 blocks of 416 points an iteration of run/usps_mac.toml took a fifth longer;
+with 24 blocks of 800 and more points one on 20,000 points took at most 2 percent longer.
 """
 
 SPLIT_EVENLY = 12
-"""This many leaves of a tree of sums, or more, are divided in the middle if their number is even."""
+"""A tree of sums over this many leaves, or more, divides in the middle if their number is even."""
 
 BLOCKS = 48
-"""Blocks of points: 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it.  Of many points there are a multiple, of few
-points as many as there are tiles."""
+"""The usual number of blocks of points; 1, 2, 3, 4, 6, 8, 12, 16, 24 and 48 ranks divide it.  With many points it is a
+multiple of this, with few points there are as many blocks as tiles."""
 
 BLOCK_ROWS = 1024
-"""Most points of a block, where there may be more blocks: then their number is doubled, and doubled again."""
+"""The number of blocks is doubled, and doubled again, until a block has at most this number of points."""
 
 MOST_BLOCKS = 1024 * BLOCKS
-"""Largest number of blocks of points: each of 16,384 ranks has 3 of them."""
+"""The most blocks of points: each of 16,384 ranks has 3 of them."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
 class Tile:
-    """Global indices start, ..., stop - 1."""
+    """Is a run of global indices start, ..., stop - 1."""
 
     start: int
     stop: int
@@ -78,13 +78,13 @@ class Tile:
         return slice(self.start, self.stop)
 
     def after(self, start: int) -> Tile:
-        """Counts the run's indices from `start` on."""
+        """Returns the same run with its indices counted from `start` on."""
         return Tile(self.start - start, self.stop - start)
 
 
 @dataclass(frozen=True)
 class Cut(Sequence[Tile]):
-    """n indices as `pieces` runs whose lengths differ by one at most, each made when it is asked for."""
+    """Cuts n indices into `pieces` runs whose lengths differ by at most one; each is made when it is asked for."""
 
     n: int
     pieces: int
@@ -103,25 +103,25 @@ class Cut(Sequence[Tile]):
         return Tile(self._start(i), self._start(i + 1))
 
     def run(self, first: int, stop: int) -> Tile:
-        """The indices of the pieces first, ..., stop - 1."""
+        """Returns the indices of the pieces first, ..., stop - 1."""
         return Tile(self._start(first), self._start(stop))
 
 
 def cut(n: int, pieces: int) -> Cut:
-    """Cuts n indices into at most `pieces` non-empty runs whose lengths differ by one at most."""
+    """Cuts n indices into at most `pieces` non-empty runs whose lengths differ by at most one."""
     return Cut(n, max(1, min(n, pieces)))
 
 
 def evenly(n: int, size: int) -> Cut:
-    """Runs of at most `size` indices; more than 12 of them are a multiple of 12, so that 12 ranks have equally many."""
+    """Cuts n indices into runs of at most `size`; more than 12 runs are a multiple of 12, to suit up to 12 ranks."""
     count = -(-n // size)
     return cut(n, count if count <= 12 else 12 * -(-count // 12))
 
 
 def point_tiles(n: int) -> Cut:
-    """Tiles of points, of at most 128 or 216 rows; their number is 12, 24 or a multiple of 48 once n > 1,152.
+    """Cuts n points into tiles of at most 128 or 216 points; for n > 1,152 there are 12, 24 or a multiple of 48.
 
-    Few points are cut into at most 12 tiles of at most 96 rows, so that up to 12 ranks still have work.
+    Fewer points are cut into at most 12 tiles of at most 96 points, so that up to 12 ranks still have work.
     """
     if n <= 12 * 96:
         return cut(n, min(12, -(-n // 16)))
@@ -132,15 +132,15 @@ def point_tiles(n: int) -> Cut:
 
 
 def large_tiles(n: int, parts: int) -> Cut:
-    """Tiles of at most LARGE points, for sums that are little work: starting on a tile would be most of it.
+    """Cuts n points into tiles of at most LARGE points; their number is a multiple of `parts`.
 
-    Their number is a multiple of `parts`.
+    They are for sums of little work, in which beginning a tile would take most of the time.
     """
     return cut(n, parts * -(-n // (parts * LARGE)))
 
 
 def point_chunks(n: int) -> Cut:
-    """Runs of at most CHUNK_ROWS points: what a W-solver sweeps over when it sums over all points."""
+    """Cuts n points into runs of at most CHUNK_ROWS, which a W-solver takes one after the other to sum over all."""
     return cut(n, -(-n // CHUNK_ROWS))
 
 
@@ -150,29 +150,28 @@ def chunks_within(run: Tile) -> tuple[Tile, ...]:
 
 
 def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
-    """Tiles of about `width` units, none much wider than another: it would weigh down the rank that has it.
+    """Cuts h units into tiles of about `width`, none of them much wider than others, to balance ranks.
 
-    Their lengths are multiples of 8 but for the last: other products are slower.
+    All lengths but the last are multiples of 8, since other products are slower.
     """
     eights = cut(-(-h // 8), max(1, (2 * h + width) // (2 * width)))
     return tuple(Tile(8 * t.start, min(8 * t.stop, h)) for t in eights)
 
 
 def solved_tiles(h: int) -> Sequence[Tile]:
-    """Cuts the units that linear systems are solved for: those of one rank at once, or of a layer that ranks share."""
+    """Cuts h units for which linear systems are solved into tiles; up to EXACT_WIDTH units are one tile."""
     return unit_tiles(h) if h > EXACT_WIDTH else cut(h, 1)
 
 
 def ring_tiles(h: int, blocks: int) -> Cut:
-    """Cuts units into even runs, one a block, so that each has work at any time, but none much too narrow."""
+    """Cuts h units into even runs that travel round a ring of blocks: one for each block, or fewer if narrow."""
     return cut(h, min(blocks, -(-h // RING_WIDTH)))
 
 
 def block_count(n: int) -> int:
-    """The number of blocks of n points at most: 48, doubled until none has more than BLOCK_ROWS points.
+    """Returns the most blocks of n points: 48, doubled until none has more than BLOCK_ROWS points, up to MOST_BLOCKS.
 
-    It is MOST_BLOCKS in the end.  It depends on n alone, so the bits of sums over blocks do; up to 49,152 points it is
-    48.
+    Up to 49,152 points it is 48.  It depends on n alone, and so do the bits of sums over blocks.
     """
     count = BLOCKS
     while count < MOST_BLOCKS and n > count * BLOCK_ROWS:
@@ -181,9 +180,9 @@ def block_count(n: int) -> int:
 
 
 def sum_blocks(n: int) -> int:
-    """The number of blocks of points whose Grams are added up.
+    """Returns the number of blocks of n points whose Grams are added up.
 
-    It is `block_count`, or 24 or 12 where blocks would have fewer than SUMMED_ROWS points: adding two Grams costs as
+    It is `block_count`, or 24 or 12 if blocks would have fewer than SUMMED_ROWS points, since adding two Grams costs as
     much as the products of many points.
     """
     return next((count for count in (block_count(n), BLOCKS // 2) if n >= count * SUMMED_ROWS), BLOCKS // 4)
@@ -201,10 +200,10 @@ def merged(runs: Iterable[slice]) -> list[slice]:
 
 
 def halves(start: int, stop: int) -> int:
-    """The leaf before which the tree of sums over leaves start, ..., stop - 1 divides.
+    """Returns the leaf before which the tree of sums over leaves start, ..., stop - 1 divides.
 
-    It is in the middle of an even number of them, but of a few leaves behind a power of two: of 12, 24 or 48 leaves
-    each of 2 ranks has one whole subtree, of 4, 8, 12 or 24 ranks at most two.
+    An even number of at least SPLIT_EVENLY leaves divides in the middle, others after a power of two.  So with 12, 24
+    or 48 leaves each of 2 ranks has one whole subtree, and each of 4, 8, 12 or 24 ranks has at most two.
     """
     count = stop - start
     even = count >= SPLIT_EVENLY and count % 2 == 0
@@ -212,9 +211,10 @@ def halves(start: int, stop: int) -> int:
 
 
 def nodes(leaves: int, run: Tile) -> tuple[Tile, ...]:
-    """The largest subtrees of the tree over all leaves that lie within a run of them, in order.
+    """Finds the largest subtrees of the tree over all leaves that lie within a run of leaves, in order.
 
-    Ranks that own runs of leaves exchange the sums of these; added up the tree they have the same bits for any runs.
+    Ranks that own runs of leaves exchange the sums of these subtrees.  Added up the tree they give the same bits for
+    any runs.
     """
 
     def within(start: int, stop: int) -> list[Tile]:
@@ -232,7 +232,7 @@ def nodes(leaves: int, run: Tile) -> tuple[Tile, ...]:
 
 
 class Costed(Protocol):
-    """Work has a cost, by which it is assigned."""
+    """Is work that has a cost, by which it is assigned."""
 
     @property
     def cost(self) -> float: ...
@@ -244,13 +244,13 @@ Assigned = tuple[tuple[J, ...], ...]
 
 
 def assigned(jobs: Sequence[J], ranks: int, relieved: bool = True) -> Assigned[J]:
-    """Assigns jobs to ranks by cost."""
+    """Assigns jobs to ranks by cost, as `assign_by_cost` does; returns the jobs of each rank."""
     owned = assign_by_cost([job.cost for job in jobs], ranks, relieved)
     return tuple(tuple(jobs[j] for j in rank) for rank in owned)
 
 
 def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
-    """Gives for each rank the places, in a flat array, of what its jobs result in.
+    """Returns for each rank the places of its jobs' results in a flat array.
 
     owners: the jobs of each rank, each of which has a `place`.
     """
@@ -258,20 +258,20 @@ def places(owners: Sequence[Sequence[Any]]) -> tuple[tuple[slice, ...], ...]:
 
 
 IN_ORDER = 0.01
-"""Jobs are assigned in runs if that costs the busiest rank no larger share of its work."""
+"""Jobs are assigned in contiguous runs if that gives the busiest rank at most this share of work more."""
 
 EVEN = 1e-3
-"""Jobs are not exchanged between ranks for less than this share of the busiest rank's work."""
+"""Jobs are not exchanged between ranks for a gain of less than this share of the busiest rank's work."""
 
 REPACKED = 9
-"""Jobs of three ranks at most that are packed again."""
+"""Three ranks' jobs are packed again only if they are at most this many."""
 
 IDLEST = 16
-"""Two of the three ranks are sought among this many of the least busy."""
+"""Two of the three ranks are among this many of the least busy ones."""
 
 
 def contiguous_runs(n: int, ranks: int) -> tuple[Tile, ...]:
-    """Cuts n items to ranks as contiguous runs, one a rank (some are empty when n < ranks)."""
+    """Divides n items into contiguous runs, one for each rank; some are empty if n < ranks."""
     bounds = [-(-n * r // ranks) for r in range(ranks + 1)]
     return tuple(Tile(a, b) for a, b in pairwise(bounds))
 
@@ -279,10 +279,10 @@ def contiguous_runs(n: int, ranks: int) -> tuple[Tile, ...]:
 def assign_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) -> tuple[tuple[int, ...], ...]:
     """Assigns jobs to ranks: the costliest first, each to the least loaded rank; indices ascend in each rank.
 
-    relieved: then the busiest rank exchanges a job with another, or gives one away, as long as that helps; where that
-    does not, the jobs of three ranks are packed again.
-
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
+
+    relieved: whether the busiest rank then exchanges a job with another rank, or gives one away, as long as that helps;
+        and if it does not help, the jobs of three ranks are packed again.
     """
     loads = [(0.0, rank) for rank in range(ranks)]
     owned: list[list[int]] = [[] for _ in range(ranks)]
@@ -299,7 +299,7 @@ def assign_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) ->
 def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Assigns jobs to ranks as contiguous runs, unless a rank then has noticeably more than by `assign_by_cost`.
 
-    Neighbouring jobs read alike; which of the two it is, every rank computes by itself.
+    Neighbouring jobs read the same data.  Every rank computes the same answer by itself.
     """
     owners = assign_by_cost(costs, ranks)
     most = (1.0 + IN_ORDER) * max(sum(costs[j] for j in jobs) for jobs in owners)
@@ -314,7 +314,9 @@ def assign_in_order(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
 
 
 def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
-    """Exchanges a job of the busiest rank for another's, or gives it away, as lowers the load most; tells if any did.
+    """Lowers the load of the busiest rank by the best exchange of a job with another rank, or by giving one away.
+
+    Tells whether any of these helped.
 
     owned: the jobs of each rank, changed in place.
     """
@@ -341,7 +343,9 @@ def _relieve(owned: list[list[int]], costs: Sequence[float]) -> bool:
 def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
     """Packs the jobs of the busiest rank and two others so that none of them is as busy; tells whether it could.
 
-    owned: the jobs of each rank, changed in place.  The three may have REPACKED jobs at most.
+    The three may have at most REPACKED jobs.
+
+    owned: the jobs of each rank, changed in place.
     """
     loads = [sum(costs[j] for j in jobs) for jobs in owned]
     busiest, *others = sorted(range(len(owned)), key=lambda r: (-loads[r], r))
@@ -359,11 +363,11 @@ def _repack(owned: list[list[int]], costs: Sequence[float]) -> bool:
 
 
 def _packed(jobs: Sequence[int], costs: Sequence[float], most: float) -> list[list[int]] | None:
-    """Jobs in three lists, of which the costliest costs as little as can be; None where that is more than `most`."""
+    """Divides jobs into three lists so that the costliest costs least; returns None if that is more than `most`."""
     ways = np.indices((3,) * len(jobs)).reshape(len(jobs), -1)
     loads = np.zeros((3, ways.shape[1]))
     for job, places in zip(jobs, ways, strict=True):
-        loads[places, np.arange(len(places))] += costs[job]  # in this order on every processor
+        loads[places, np.arange(len(places))] += costs[job]  # adds in the same order on every processor
     longest = loads.max(axis=0)
     best = int(longest.argmin())
     lists = [[job for job, place in zip(jobs, ways[:, best], strict=True) if place == p] for p in range(3)]

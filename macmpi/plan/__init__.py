@@ -1,1 +1,1 @@
-"""The plan of a run: a config as values, refusals, which rank computes what, and the estimate of `--check`."""
+"""A plan turns a config into values, refuses what does not fit, assigns work to ranks, and estimates their memory."""

@@ -1,4 +1,4 @@
-"""A config names the schedule of the penalty, the solvers, trainers and fitters of layers, ridges and restraints."""
+"""Here the words of a config become objects: schedules, solvers, trainers, fitters, ridges and restraints."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from macmpi.solvers.w_problem import Restraint
 def regressions(
     config: Config, chain: Chain, loss: Loss, shaping: Shaping, fitted_by: dict[int, str]
 ) -> dict[int, Regression]:
-    """Chooses the W-solver, or the fitter, of each segment that has weights: by number of the segment.
+    """Chooses the W-solver, or the fitter, of each segment that has weights; returns them by the segment's number.
 
-    shaping: what is asked of the weights, which decides between solvers.
+    shaping: the ridges and restraints of the weights, which decide between solvers.
     fitted_by: the fitter of each parameter block that has one.  Collective: no.
     """
     keys, solved = config.w_step, dict[int, Regression]()
@@ -50,7 +50,7 @@ PARTS = {"w_solvers": W_SOLVERS, "z_solvers": Z_SOLVERS, "trainers": TRAINERS, "
 
 
 def class_of(kind: str, name: str) -> Any:
-    """The class of a solver, trainer or fitter of a name, of macmpi or of another package.  Collective: no."""
+    """Finds the class of a solver, trainer or fitter by its name, in macmpi or another package.  Collective: no."""
     return registered(PARTS[kind], f"macmpi.{kind}", name)
 
 
@@ -60,13 +60,16 @@ def _w_solver(name: str, segment: Segment, keys: WStep) -> WSolver:
 
 
 def solver(kind: type, keys: Any) -> Any:
-    """A solver with the keys that it knows; 0 stands for its own default."""
+    """Makes a solver with those keys that it knows; a number of iterations of 0 stands for its own default."""
     given = {name: value for name, value in vars(keys).items() if not (name.endswith("iterations") and value == 0)}
     return kind(**{f.name: given[f.name] for f in fields(kind) if f.name in given})
 
 
 def schedule_of(config: Config, loss: Loss, discrete: bool = False) -> Quadratic:
-    """When mu and the multipliers move, and when to stop.  discrete: coordinates are a code."""
+    """Makes the schedule of a config, which says when mu and the multipliers move, and when to stop.
+
+    discrete: whether the coordinates are a code.
+    """
     penalty, method, run = config.penalty, config.method.name, config.run
     mu0, factor, every, patience = map(penalty.value, ("mu0", "factor", "mu_every", "patience"))
     sites = any(site != "none" for _, _, site in config.model.layers())
@@ -96,7 +99,7 @@ def schedule_of(config: Config, loss: Loss, discrete: bool = False) -> Quadratic
 
 
 def z_name(config: Config, chain: Chain) -> str:
-    """The Z-solver of a config: "auto" is the one that searches the code of a site, else "gauss_newton"."""
+    """Names the Z-solver of a config: "auto" is the one that searches the code of a site, else "gauss_newton"."""
     if config.z_step.solver != "auto":
         return config.z_step.solver
     codes = [segment.maps[-1].code for segment in chain.segments[:-1]]
@@ -104,14 +107,14 @@ def z_name(config: Config, chain: Chain) -> str:
 
 
 def trainers(model: Model, chain: Chain) -> dict[int, Trainer]:
-    """A trainer for each parameter block that has centres."""
+    """Makes a trainer for each parameter block that has centres."""
     blocks = [b for b, m in enumerate(chain.blocks) if "centres" in m.capabilities]
     names = zip(blocks, model.each("centres", len(blocks)), strict=True)
     return {b: class_of("trainers", name)() for b, name in names}
 
 
 def fitters(model: Model, chain: Chain) -> dict[int, str]:
-    """The fitter of each parameter block that has one, by name: the config's, or else the layer's own."""
+    """Names the fitter of each parameter block that has one: that of the config, or else the layer's own."""
     names = {b: m.fitter for b, m in enumerate(chain.blocks) if m.fitter}
     if model.fitters == "auto" or chain.numbers:  # with shared weights a list is refused
         return names
@@ -126,10 +129,10 @@ def fitters(model: Model, chain: Chain) -> dict[int, str]:
 
 
 def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tuple[str, bool]:
-    """The W-solver of a segment, by name, and whether it solves the units apart: each a sum of squares of its own.
+    """Names the W-solver of a segment, and tells whether it solves each unit by itself, as a sum of squares of its own.
 
-    alone: neither its loss nor segments that share its weights tie its units together; restrained: of its weights more
-    is asked than a ridge.
+    alone: whether neither the loss nor other segments that share the weights couple the units.
+    restrained: whether the weights have more than a ridge: l1, groups or bounds.
     """
     separable = segment.separable and alone
     if restrained and keys.solver == "auto":
@@ -143,11 +146,11 @@ def w_choice(keys: WStep, segment: Segment, alone: bool, restrained: bool) -> tu
 
 
 NOTICEABLE, NOTICEABLE_LABELS = 0.01, 0.03
-"""A validation error that is lower by this share has noticeably fallen: of numbers, and of labels, whose cross-entropy
-goes on falling where no more of them are right."""
+"""A validation error has noticeably fallen if it is lower by this share.  The share is larger with labels, whose
+cross-entropy goes on falling although no more of them are right."""
 
 KEPT = 2**29
-"""Bytes of the patches of all points that a W-step keeps; more of them are made again each time they are read."""
+"""A W-step keeps the patches of all points up to this number of bytes; more are made again each time they are read."""
 
 
 def without_half_steps(config: Config) -> Config:
@@ -158,11 +161,12 @@ def without_half_steps(config: Config) -> Config:
 
 
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False, divided: bool = False) -> Shaping:
-    """The config's [penalty], for the parameter blocks that regressions fit.  Collective: no.
+    """Reads ridges and restraints from the config's [penalty], for the blocks that regressions fit.  Collective: no.
 
-    tied: layers of a decoder have the weights of the encoder's.
-    divided: the first two blocks are of one layer, which has one value in a list.
-    Raises UsageError for lists of another length than there are layers, and for sizes that contradict.
+    layers: these parameter blocks.
+    tied: whether the layers of a decoder have the weights of the encoder's.
+    divided: whether the first two blocks belong to one layer, which has one value in a list.
+    Raises UsageError for lists of another length than there are layers, and for bounds that contradict each other.
     """
     if tied and isinstance(penalty.value("ridge"), list):
         raise UsageError(

@@ -1,12 +1,12 @@
-"""The cost model: the seconds of an iteration on P ranks of a machine, read from the plan's work lists.
+"""The cost model predicts the seconds of an iteration on P ranks of a machine from the plan's work lists.
 
     T(P) = crowding / speed [shared + sum over rounds of max_r seconds_r] + sum over messages (alpha steps + beta bytes)
 
-A round is what ranks do between two exchanges: the Z-step, each phase of the W-step's work list, or passes through the
-net, at rates measured on one rank (run/bench/workload.py) or counted in flops.  A gather of b bytes takes ceil(log2 P)
-steps and moves b (P - 1) / P of them into each rank (columns: parallel/exchange.py); the meeting before it takes as
-many steps.  Exchanges of pieces of factors, of the ring's comparison, of stochastic MAC's Grams and lengths are left
-out.
+A round is the work of the ranks between two exchanges: the Z-step, each phase of the W-step's work list, or passes
+through the net.  Its seconds follow from rates measured on one rank (run/bench/workload.py) or from counted flops.  A
+gather of b bytes takes ceil(log2 P) steps and moves b (P - 1) / P of them into each rank (columns:
+parallel/exchange.py); the meeting before it takes as many steps.  Exchanges of pieces of factors, of the ring's
+comparison, and of stochastic MAC's Grams and lengths are left out.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from macmpi.solvers.z_gauss_newton import GaussNewtonZ, flops_a_point
 
 PASSES_Z, PASSES_DIRECTIONS, PASSES_OTHERS = 2.0, 12.0, 10.0
 PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
-"""Passes through the segments behind the first site that a Z-step takes besides its directions, and those of directions
-that are not counted; through a segment in its W-step, with other solvers and, besides those of CG, with these."""
+"""A Z-step passes the segments behind the first site PASSES_Z times, and PASSES_DIRECTIONS times for directions whose
+flops are not counted.  A W-step passes a segment PASSES_W times without its CG, or PASSES_OTHERS with other solvers."""
 
 PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0, "joint": 270.0}, 3
 WHOLE_STEP, WHOLE_CG = 7.5, 4.0
 BLAS_SHARE, SECONDS_A_TILE, SECONDS_A_BYTE = 0.65, 5e-4, 1.5e-9
-"""Passes through the net of a gradient (3 unless named) and of what accelerates half steps; gradients of an iteration
-of all points; passes of a step of stochastic MAC on all points, and of each of its CG iterations; the share of dgemm's
-rate that products reach; what a tile takes, and sgd's or adam's step for a byte."""
+"""PASSES through the net for a gradient (3 unless named) or an acceleration; GRADIENTS of an iteration of all points;
+WHOLE_STEP and WHOLE_CG passes for a step of stochastic MAC on all points and each of its CG iterations; BLAS_SHARE of
+dgemm's rate that products reach; SECONDS_A_TILE besides; SECONDS_A_BYTE of the weights for a step of sgd or adam."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """A cluster, as the cost model sees it.
+    """Describes a cluster to the cost model.
 
     alpha, beta: seconds of a step of a message, and of a byte (100 Gb/s).
     cores: of a node.
-    speed: of a core, as a multiple of that of the core measured.
+    speed: of a core, as a multiple of that of the measured core.
     crowding: how many times longer work takes while all cores of a node are busy.
-    handshake: seconds for which receivers of more than `eager` bytes are waited for.
+    handshake: seconds that a message of more than `eager` bytes waits for its receiver.
     meeting: seconds of a step of the barrier before an exchange; None: alpha.
     """
 
@@ -63,13 +63,13 @@ class Machine:
 
 @dataclass(frozen=True)
 class Rates:
-    """Seconds that the parts of an iteration take on one rank.
+    """Says how many seconds the parts of an iteration take on one rank.
 
-    point: of a point in the Z-step, and of its features.
-    factor: by segment, of a unit of the plan's cost of its Gram, with the Gram's factor where that is large.
-    unit: by segment, of a unit of the plan's cost of its jobs.
-    shared: of what every rank does for itself.
-    again: the first segment's Gram is made in each iteration, too.
+    point: for a point in the Z-step, with its features.
+    factor: by segment, for a unit of the plan's cost of its Gram, with the factor of a large Gram.
+    unit: by segment, for a unit of the plan's cost of its jobs.
+    shared: for the work that every rank does for itself.
+    again: whether each iteration makes the first segment's Gram again, too.
     """
 
     point: float
@@ -79,17 +79,25 @@ class Rates:
     again: bool = False
 
     def tasks(self, plan: Plan) -> WorkList:
-        """The W-step's work list."""
+        """Returns the W-step's work list."""
         return plan.work.regressions(range(len(plan.chain.segments))) if self.again else plan.work.w_step
 
     def of(self, task: Gram | Job) -> float:
-        """Seconds of a task on one rank."""
+        """Computes the seconds of a task on one rank."""
         return (self.factor if isinstance(task, Gram) else self.unit)[task.segment] * task.cost
 
 
 @dataclass(frozen=True)
 class Seconds:
-    """An iteration on P ranks: its even share, and what is lost to each cause.  total: their sum."""
+    """Splits the seconds of an iteration on P ranks into an even share and what each cause adds.
+
+    ideal: the seconds on one rank, divided by P.
+    uneven_points, uneven_weights: since the busiest rank has more than its share.
+    shared: since every rank does some work for itself.
+    crowding: since work is slower while all cores of a node are busy.
+    exchange: in messages.
+    total: the sum of all.
+    """
 
     ideal: float
     uneven_points: float
@@ -105,11 +113,11 @@ class Seconds:
 
 @dataclass(frozen=True)
 class Round:
-    """Work of all ranks, and the exchange behind it.
+    """Is the work of all ranks up to an exchange, and that exchange.
 
-    seconds: of each rank between two exchanges.
-    bytes: that all ranks together exchange then.
-    place: says how many copies of them there are.
+    seconds: of each rank's work.
+    bytes: that all ranks together exchange.
+    place: says how many copies of these bytes there are.
     verb: "gather", "columns", or "shift" to the next rank.
     times: how often the round comes.
     """
@@ -126,9 +134,10 @@ class Round:
 
 
 def gather(machine: Machine, count: int, ranks: int, place: Placement = EVERYWHERE) -> float:
-    """Seconds in which every rank, or each node once, gets the parts of `count` bytes that the others have made.
+    """Predicts the seconds until every rank, or each node once, has all of `count` bytes, of which each made a part.
 
-    machine: the cluster; place: where the bytes live, and so how many copies of them there are.
+    machine: the cluster.
+    place: where the bytes live, and so how many copies of them there are.
     """
     copies = place.copies(ranks, machine.cores)
     ready = machine.handshake if copies > 1 and count > machine.eager else 0.0
@@ -136,10 +145,7 @@ def gather(machine: Machine, count: int, ranks: int, place: Placement = EVERYWHE
 
 
 def exchange(machine: Machine, round_: Round, ranks: int) -> float:
-    """Seconds of the exchange behind a round, as often as the round comes, each with the meeting before it.
-
-    machine: the cluster.
-    """
+    """Predicts the seconds of all exchanges of a round, each with the meeting before it.  machine: the cluster."""
     if ranks == 1 or not round_.bytes:
         return 0.0
     group = group_size(ranks)
@@ -151,7 +157,7 @@ def exchange(machine: Machine, round_: Round, ranks: int) -> float:
 
 
 def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Plan) -> list[Round]:
-    """The rounds of a sum over points of `width` numbers, which ranks share: see `TreeSum`.
+    """Makes the rounds of a sum over points of `width` numbers, which ranks share as `TreeSum` does.
 
     own: the seconds that each rank needs for its own blocks.
     times: how often the sum is taken.
@@ -165,7 +171,10 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
 
 
 def rounds(work: Rates, plan: Plan) -> list[Round]:
-    """The Z-step's round, then those of each phase of the W-step's work list.  Cost: that of assigning the work."""
+    """Makes the round of the Z-step, and those of each phase of the W-step's work list.
+
+    Cost: that of assigning the work.
+    """
     item, place, coordinates = plan.dtype.itemsize, plan.placement, plan.n_train * sum(plan.chain.site_sizes)
     if plan.resolved.running:  # a W-step sums over the points of one minibatch
         factor, unit = (tuple(s / plan.resolved.minibatches for s in of) for of in (work.factor, work.unit))
@@ -173,7 +182,7 @@ def rounds(work: Rates, plan: Plan) -> list[Round]:
     none, maps = (0.0,) * plan.ranks, [m for s in plan.chain.segments[1:] for m in s.maps]
     shares = [work.point * n for n in plan.work.train.row_counts]
     in_turn = [Round(shares, item * coordinates * place.all_rows, place)]
-    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.all_rows  # of its preconditioner
+    means = isinstance(plan.resolved.z_solver, GaussNewtonZ) and not place.all_rows  # for the preconditioner
     for m in (m for m in maps if means and "linear" not in m.capabilities):
         in_turn += _summed(none, m.n_out**2, 1, len(plan.work.summed.blocks), plan)
     for phase in work.tasks(plan).phases * plan.resolved.minibatches:
@@ -190,8 +199,11 @@ def rounds(work: Rates, plan: Plan) -> list[Round]:
 
 
 def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
-    """The rounds of a task that all ranks do jointly: a Gram, or a job, as sums over points; jobs that go round a ring,
-    of which a rank has its share, rounded up, in each leg."""
+    """Makes the rounds of a task that all ranks do jointly.
+
+    A Gram or a job consists of sums over points.  Of jobs that go round a ring, a rank has its share, rounded up, in
+    each leg.
+    """
     none, of = (0.0,) * plan.ranks, plan.work.summed if isinstance(task, Gram) else plan.work.train
     shares, blocks = [count / of.n for count in of.row_counts], len(of.blocks)
     match task:
@@ -217,7 +229,8 @@ def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
 def predict(work: Rates, plan: Plan, machine: Machine) -> Seconds:
     """Predicts the seconds of an iteration on the plan's ranks.
 
-    work: the seconds that its parts take on one rank; machine: the cluster.
+    work: the seconds that the iteration's parts take on one rank.
+    machine: the cluster.
     """
     return seconds_of(rounds(work, plan), rounds(work, replace(plan, ranks=1)), work.shared, machine)
 
@@ -226,7 +239,9 @@ def seconds_of(several: Sequence[Round], single: Sequence[Round], shared: float,
     """Predicts the seconds of an iteration from its rounds: `several` on some ranks, and `single` on one.
 
     The first round of both is that of the points.
-    shared: seconds of what every rank does for itself; machine: the cluster.
+
+    shared: seconds of the work that every rank does for itself.
+    machine: the cluster.
     """
     points, weights, ranks = several[0].longest, sum(r.longest for r in several[1:]), len(several[0].seconds)
     even = [r.longest / ranks for r in single]
@@ -241,7 +256,7 @@ def seconds_of(several: Sequence[Round], single: Sequence[Round], shared: float,
 
 
 def predicted(plan: Plan, rate: float, machine: Machine) -> Seconds:
-    """Predicts the seconds of an iteration on a plan's ranks, its evaluation left out.
+    """Predicts the seconds of an iteration on a plan's ranks, without its evaluation.
 
     rate: flop/s of a core in large products of float64.  Collective: no.
     """
@@ -281,7 +296,10 @@ def counted(plan: Plan, rate: float) -> Rates:
 
 
 def _passes(plan: Plan, rate: float) -> list[Round]:
-    """The rounds of passes through the net, each with a sum of slopes; of stochastic MAC's directions and inverses."""
+    """Makes the rounds of passes through the net with their sums of slopes, and of stochastic MAC's other work.
+
+    That is directions and inverses.
+    """
     chain, weights, item, times = plan.chain, plan.offsets.weights[-1], plan.dtype.itemsize, GRADIENTS
     of, points, rate = plan.resolved, float(plan.n_train), rate * 8 / item
     keys, name = of.stochastic, of.method.name

@@ -1,7 +1,7 @@
-"""A net, its data and its schedule ask demands of the parts of a run; a part declares those that it handles.
+"""A net, its data and its schedule make demands on the parts of a run; each part declares which ones it handles.
 
-Parts are values of keys, which a table below has, and solvers, fitters and losses, which say so in their classes
-(`handles`).
+A part is the value of a key, for which the table below says what it handles, or a solver, fitter or loss, whose class
+says it (`handles`).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ D = Demand
 
 
 class Row(NamedTuple):
-    """The table has this of one value of a key: what it handles, and what to offer instead.
+    """Describes one value of a key: what it handles, and what to offer instead.
 
     handles: the demands that a run with this value can meet.
-    why: says why it can meet no others, for the message.
+    why: why it can meet no others, for the message.
     instead: values to offer in its place, the nearest first.
     asks: a demand that the value itself makes on the other parts.
     off: values that switch that demand off; () where those of `instead` do.
@@ -42,13 +42,13 @@ class Row(NamedTuple):
 
 
 NO_DERIVATIVES: Demands = frozenset({D.NO_SLOPES, D.NO_WEIGHT_SLOPES})
-"""Layers that only half steps train."""
+"""Demands of layers without derivatives, which only half steps train."""
 
 ACCELERATED = {D.ACCELERATED, D.TOGETHER}
-"""Values of method.acceleration ask for these."""
+"""Demands of the values of method.acceleration."""
 
 NESTED_ALONE = USUAL - NO_DERIVATIVES - ACCELERATED - {D.RESTRAINED, D.RING, D.SELECTED, D.SELECTED_UNITS}
-"""Methods without coordinates; of the keys of half steps they read none."""
+"""Demands that methods without coordinates handle; they read no keys of half steps."""
 
 ONE_BLOCK = USUAL - {D.SHARED, D.SOME_UNITS}  # a layer's weights are one block
 LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS}
@@ -58,16 +58,16 @@ JOINT = USUAL - NO_DERIVATIVES - ONE_NET - {D.NO_CONSTRAINTS, D.RESTRAINED, D.FI
 SUMMED = MOVED - ONE_NET - {D.ACCELERATED, D.TOGETHER, D.CONVOLUTIONS, D.SHARED, D.INNER_BASIS, D.INEXACT, D.FITTED}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
-REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES}
+REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES, D.ALL_POINTS}
 
 FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
-"""Steps of all points go on from the weights with which full MAC has settled, by their derivatives."""
+"""Demands that the steps of all points at the end of full MAC handle: they need the derivatives of all layers."""
 
-AFFINE = "it trains dense layers with biases, by their derivatives"
-BY_SLOPES = Row(NESTED_ALONE, "it trains all layers by their derivatives", ("mac", "stochastic"))
+AFFINE = "it trains one net of dense layers with biases, by derivatives of E1 and a ridge"
+BY_SLOPES = Row(NESTED_ALONE, "it trains all layers of one net, by derivatives of E1 alone", ("mac", "stochastic"))
 MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
 GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
-"""The starts in the place of one that is given coordinates or weights, and the demand of that one."""
+"""Remedies of a start that reads coordinates or weights, its demand, and the starts that switch that demand off."""
 
 TABLE: dict[str, dict[Any, Row]] = {
     "method.name": {
@@ -109,7 +109,7 @@ TABLE: dict[str, dict[Any, Row]] = {
         "file": Row(USUAL - {D.SHARED}, "it gives coordinates of all points", *GIVEN),
         "model": Row(USUAL, "", *GIVEN),
     },
-    "run.finish": {True: Row(FINISH, "it goes on with dense layers with biases, by their derivatives", (False,))},
+    "run.finish": {True: Row(FINISH, f"once the error settles at each mu, {AFFINE}", (False,))},
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
     "loss.missing": {True: Row(asks=D.MISSING, off=(False,))},
     "model.tied": {True: Row(asks=D.SHARED, off=(False,))},
@@ -158,9 +158,9 @@ TABLE: dict[str, dict[Any, Row]] = {
     "w_step.sums": {"running": Row(SUMMED, "it keeps sums of closed forms, which Z-steps alone change", ("whole",))},
     "w_step.linear_solver": {"same": Row(asks=D.NO_CLOSED_FORM, off=("closed_form",))},
 }
-"""Key -> value -> the demands that it handles, and the one that it asks for.
+"""Key -> value -> the demands that it handles, and the one that it makes.
 
-Values without a row handle all and ask nothing.
+Values without a row handle all demands and make none.
 """
 
 SELECTION = ONE_BLOCK - {D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
@@ -172,7 +172,7 @@ def said(key: str, value: Any) -> str:
 
 
 def rows_of(config: Config) -> Iterator[tuple[str, Any, Row]]:
-    """Gives key, value and row of each key of the config whose value has a row in the table."""
+    """Yields key, value and row of each key of the config whose value has a row in the table."""
     for key, rows in TABLE.items():
         value = attrgetter(key)(config)
         if row := rows.get(value):
@@ -185,7 +185,7 @@ def replaced(key: str, values: Sequence[Any]) -> tuple[Setting, ...]:
 
 
 def asked_by_keys(config: Config) -> Iterator[Asked]:
-    """The demands of single keys, whatever the net and the data are.  Collective: no."""
+    """Yields the demands that single keys make, whatever the net and the data are.  Collective: no."""
     nested, penalty = config.method.nested, config.penalty
     for key, value, row in rows_of(config):
         if row.asks and not (nested and key.startswith("penalty.")):
@@ -208,7 +208,7 @@ BITS_FIRST = 'a binary layer as the first of model.hidden, with model.sites = "a
 
 
 def asked(of: Resolved, sizes: Sizes) -> list[Asked]:
-    """Gives what a run as a whole is asked to handle, in the order of `Demand`.
+    """Lists the demands on a run as a whole, in the order of `Demand`.
 
     sizes: of the data.  Collective: no.
     """
@@ -250,7 +250,8 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
         yield Asked(D.NO_BITS, "a net without a layer of bits", words=BITS_FIRST)
     if chain.sites and any(is_basis(m) for m in chain.blocks):
         yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
-    if model.each("centres", 1) == ["points"]:
+    centred = config.start.method == "staged" or any("centres" in m.capabilities for m in chain.blocks)
+    if centred and "points" in model.each("centres", 1):
         yield Asked(D.ALL_POINTS, 'model.centres = "points"', replaced("model.centres", ("kmeans", "subset")))
 
 
@@ -296,7 +297,10 @@ def _of_regressions(of: Resolved) -> Iterator[Asked]:
 
 
 def _asked_of_segment(of: Resolved, k: int, asked_of_run: Sequence[Asked]) -> Iterator[Asked]:
-    """Gives what the regression of segment k, counted from 0, is asked to handle.  Collective: no."""
+    """Yields the demands on the regression of segment k, counted from 0.  Collective: no.
+
+    asked_of_run: the demands on the whole run, some of which reach the regression.
+    """
     segment, regression, place = of.chain.segments[k], of.regressions[k], f"segment {k + 1}"
     reaching = {D.WEIGHTED} if regression.by_fitter else {D.WEIGHTED, D.RING}
     if len(of.chain.sites) in of.chain.groups[k]:
@@ -326,7 +330,7 @@ def _why(of: Resolved, k: int) -> str:
 
 
 def parts(of: Resolved, sizes: Sizes) -> Iterator[tuple[Part, Sequence[Asked]]]:
-    """The parts of a run with what each is asked to handle.  sizes: of the data.  Collective: no."""
+    """Yields the parts of a run, each with the demands on it.  sizes: of the data.  Collective: no."""
     whole = asked(of, sizes)
     yield from ((part, whole) for part in _parts_of_run(of))
     if not of.method.nested:
@@ -376,7 +380,7 @@ def _z_solver(of: Resolved) -> Part:
 
 
 def _part_of_segment(of: Resolved, k: int) -> Part:
-    """The solver or fitter of a segment's regression.  Collective: no."""
+    """Describes the solver or fitter of a segment's regression as a part.  Collective: no."""
     regression, solver = of.regressions[k], of.regressions[k].solver
     if isinstance(solver, ByFitter):
         handles: Demands = getattr(solver.fitter, "handles", frozenset())
@@ -390,6 +394,6 @@ def _part_of_segment(of: Resolved, k: int) -> Part:
 
 
 def _author(solver: Any) -> str:
-    """The class of a part that another package gives."""
+    """Names the class of a part that comes from another package; "" for macmpi's own."""
     kind = type(getattr(solver, "inner", solver))
     return "" if kind.__module__.startswith("macmpi.") else kind.__qualname__

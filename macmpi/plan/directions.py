@@ -1,9 +1,9 @@
-"""Stochastic MAC damps each layer in a form that is chosen here, and shares the work of inverses and directions.
+"""Stochastic MAC damps each layer in a form that is chosen here; so is which rank computes which direction and inverse.
 
 Each layer is damped by two shifts, or in the eigenvectors of its Gram and metric; wide Grams and metrics with shifts
 are inverted in their leading eigenvectors alone.  Work is in counted flops or multiplications.  Inverses are counted in
 one order everywhere: of G_1, M_1, G_2, M_2, ....  A Layout says where they lie in flat arrays.  The method, the cost
-model and `--explain` ask here (methods/stochastic, plan/cost.py, run.py).
+model and `--explain` read this (methods/stochastic, plan/cost.py, run.py).
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class LayerForm:
-    """The form in which the curvature of a layer is damped: of its Gram G (d, d) and its metric M (h, h).
+    """Says in which form the curvature of a layer is damped, given by its Gram G (d, d) and its metric M (h, h).
 
     spectral: in the eigenvectors of both; otherwise each is shifted and inverted by itself.
-    identity: M is the identity; crossed: and damped by the formula of layers that are damped in eigenvectors.
-    ranks: of G and of M, the number of leading eigenvectors that its inverse is made of; None: all of the matrix.
+    identity: M is the identity.
+    crossed: it is, and the shifts follow from the formula of layers that are damped in eigenvectors.
+    ranks: for G and for M, the number of leading eigenvectors in the inverse; None: the whole matrix is inverted.
     why: the reason, for `--explain`.
     """
 
@@ -44,7 +45,7 @@ class LayerForm:
 
     @property
     def words(self) -> str:
-        """The form, for `--explain`."""
+        """The form in words, for `--explain`."""
         if self.spectral:
             return "in the eigenvectors of G and M"
         G, M = (f"in {rank} leading eigenvectors" if rank else "whole" for rank in self.ranks)
@@ -53,10 +54,10 @@ class LayerForm:
 
 @dataclass(frozen=True)
 class CurvatureForms:
-    """The form of each layer, counted as parameter blocks are.
+    """Holds the form of each layer, counted as parameter blocks are.
 
     dense_autoencoder: the net is an autoencoder of dense layers: narrow ones are spectral, and a layer with an identity
-    metric is damped by the formula of these.
+        metric is damped by their formula.
     """
 
     layers: tuple[LayerForm, ...]
@@ -66,8 +67,7 @@ class CurvatureForms:
 def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> CurvatureForms:
     """Chooses each layer's form by counted flops.  points: of a minibatch.  Collective: no.
 
-    Inverses in leading eigenvectors, and in the eigenvectors of both, are of nets whose layers are all dense and have
-    weights of their own.
+    Eigenvectors, leading ones or those of both matrices, are used only if all layers are dense and share no weights.
     """
     last, blocks = chain.whole.blocks[-1], [b for b in chain.whole.blocks if b is not None]
     bare = chain.maps[-1].parameter_shape is not None and loss.unit_hessian
@@ -88,10 +88,13 @@ def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) 
 
 
 def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool, points: float) -> str:
-    """Says why a dense layer (h, d) is damped by shifts, or nothing where it is damped in eigenvectors.
+    """Says why a dense layer (h, d) is damped by shifts; "" where it is damped in eigenvectors.
 
-    first: it reads the data; identity: its metric is the identity; points: of a minibatch.
-    Turning a layer costs 4 h d (h + d) flops, passes of n points forth and back 6 n h d.
+    Turning a layer into eigenvectors and back costs 4 h d (h + d) flops, passes of n points forth and back 6 n h d.
+
+    first: whether it reads the data.
+    identity: whether its metric is the identity.
+    points: of a minibatch.
     """
     if identity:
         return "a linear output layer of the squared error"
@@ -105,15 +108,15 @@ def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool,
 
 
 def least_part(plan: Plan) -> int:
-    """The number of points of the smallest part of the training points, which gives one at least to each minibatch."""
+    """Returns the size of the smallest part of the training points, of which each minibatch has at least one point."""
     parts = plan.work.parts
     return min(len(parts.points(b, b + 1)) for b in range(len(parts.blocks)))
 
 
 def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
-    """The number of minibatches of an epoch.  least: `least_part`.  Collective: no.
+    """Returns the number of minibatches of an epoch.  least: `least_part`.  Collective: no.
 
-    Of a stream they grow as those of an epoch do, by the points of the pieces before.
+    The minibatches of a stream also grow with the points of the pieces before.
     """
     of, n = plan.resolved, plan.n_train
     so_far = n + of.before // of.stochastic.grow_every
@@ -121,7 +124,7 @@ def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
 
 
 def forms_of(plan: Plan) -> CurvatureForms:
-    """The forms of a plan's layers, for the minibatches of its first epoch; of a stream all pieces have the same.
+    """Chooses the forms of a plan's layers, by the minibatches of its first epoch, of a stream by `batch`.
 
     Collective: no.
     """
@@ -131,7 +134,7 @@ def forms_of(plan: Plan) -> CurvatureForms:
 
 
 def explained_forms(plan: Plan) -> list[str]:
-    """Lines that say each layer's form and why, comments of a config; none for other methods.  Collective: no."""
+    """Writes each layer's form and its reason as comments of a config; none for other methods.  Collective: no."""
     if plan.resolved.method.name != "stochastic":
         return []
     shapes = plan.chain.block_shapes
@@ -145,28 +148,30 @@ def explained_forms(plan: Plan) -> list[str]:
 # --- directions -------------------------------------------------------------------------------------------------------
 
 Sides = Sequence[tuple[bool, bool]]
-"""Tells of each layer whether its M^-1, and its G^-1, are applied to the factors of a gradient, point by point."""
+"""For each layer: whether M^-1, and whether G^-1, is applied to the factors of a gradient, point by point."""
 
 Job = tuple[int, slice]
 """A layer and some of its units."""
 
 UNITS = 100
-"""Units of a layer whose directions are one product."""
+"""The directions of this number of a layer's units are one product."""
 
 MOVED, JOINED, PASSED, BEGUN = 200.0, 50.0, 150.0, 7e5
-"""Multiplications in the time that it takes to move a weight, its average and its last step; to join the sums of a
-slope; to pass over a weight where an inverse is made of a few eigenvectors; and to begin a product."""
+"""Times in multiplications: to move a weight, its average and its last step; to join the sums of a slope; to pass over
+a weight where an inverse is made of leading eigenvectors; and to begin a product."""
 
 TURNED, TURNINGS = 2.5, 4
-"""The work of a direction in eigenvectors, in that of one by two inverses; its products."""
+"""A direction in eigenvectors takes TURNED times as long as one by two inverses, and TURNINGS products."""
 
 
 def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
-    """Chooses by counted flops the inverses that a minibatch of some points applies to the factors of its gradient.
+    """Chooses by counted flops the inverses that are applied to the factors of a minibatch's gradient.
 
-    M^-1 costs 2 h^2 times d on a gradient (h, d), times n on its factor (n, h); G^-1 2 d^2 times h or n.  None where
-    the metric is the identity, where layers or positions share the weights, so that factors have many rows, and where
-    the gradient is no product of factors (`is_plain`).  Collective: no.
+    M^-1 costs 2 h^2 d flops on a gradient (h, d), and 2 h^2 n on its factor (n, h); G^-1 costs 2 d^2 h or 2 d^2 n.
+    An identity metric needs no inverse.  None is applied where layers or positions share weights, so that factors have
+    many rows, and where the gradient is no product of factors (`is_plain`).
+
+    points: n, of a minibatch.  Collective: no.
     """
     numbers, share = chain.whole.blocks, tuned.FACTORS_FEWER
     sides = list[tuple[bool, bool]]()
@@ -178,10 +183,10 @@ def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
 
 @dataclass(frozen=True)
 class DirectionWork:
-    """The work of making directions, and its assignment to ranks by counted multiplications.  Collective: no.
+    """Counts the multiplications of directions, and assigns them to ranks.  Collective: no.
 
     shapes, layers: (h, d) and form of each layer.
-    sides: the inverses that are in the layers' gradients already.
+    sides: the inverses that have been applied to the layers' gradients already.
     """
 
     shapes: Sequence[tuple[int, int]]
@@ -189,8 +194,9 @@ class DirectionWork:
     sides: Sides
 
     def assigned(self, ranks: int) -> list[list[Job]]:
-        """The jobs of each rank: single runs of units, or whole layers of those whose units read all of their layer's
-        slope, whichever keeps the busiest rank less busy.
+        """Assigns jobs to ranks, in the way of two that keeps the busiest rank less busy.
+
+        Either ranks take single runs of units, or layers whose units read the whole slope of their layer stay whole.
         """
         runs = [tiles.unit_tiles(h, h if self.layers[k].spectral else UNITS) for k, (h, _) in enumerate(self.shapes)]
         single = [[[(k, run.rows)] for run in own] for k, own in enumerate(runs)]
@@ -199,12 +205,12 @@ class DirectionWork:
         return min(ways, key=lambda owners: max(map(self.cost, owners)))
 
     def _by_cost(self, groups: Sequence[list[Job]], ranks: int) -> list[list[Job]]:
-        """Jobs in groups, each of which one rank has."""
+        """Assigns groups of jobs to ranks; each group stays together."""
         owners = tiles.assign_in_order([self.cost(group) for group in groups], ranks)
         return [list(joined.from_iterable(groups[i] for i in own)) for own in owners]
 
     def cost(self, jobs: Sequence[Job]) -> float:
-        """Multiplications of some jobs, and as many as could be made while the sums that they read are joined."""
+        """Counts the multiplications of some jobs, and in multiplications the time to join the sums that they read."""
         sizes = [(k, self.shapes[k][1] * (units.stop - units.start)) for k, units in jobs]
         whole = {k for k, _ in sizes if not self.reads_own_units(k)}
         read = sum(h * d for h, d in (self.shapes[k] for k in whole)) + sum(n for k, n in sizes if k not in whole)
@@ -213,11 +219,11 @@ class DirectionWork:
         return BEGUN * begun + JOINED * read + within + sum(self._effort(k) * n for k, n in sizes)
 
     def _within(self, k: int) -> float:
-        """Multiplications for each column of a whole slope, whose product with leading eigenvectors all units share."""
+        """Counts multiplications for each column of a slope whose product with leading eigenvectors all units share."""
         return float((self.layers[k].ranks[1] or 0) * self.shapes[k][0])
 
     def _effort(self, k: int) -> float:
-        """Multiplications for each weight of layer k, less `_within`."""
+        """Counts multiplications for each weight of layer k, without `_within`."""
         (h, d), (_, inputs) = self.shapes[k], self.sides[k]
         rank_of_inputs, rank_of_outputs = self.layers[k].ranks
         left = 0.0 if self.reads_own_units(k) else applied(rank_of_outputs, h) - self._within(k) / h
@@ -226,7 +232,7 @@ class DirectionWork:
 
     @property
     def by_point(self) -> float:
-        """Multiplications of the inverses that are applied point by point, for each point."""
+        """The multiplications of the inverses that are applied point by point, for each point."""
         total = 0.0
         for (h, d), (outputs, inputs), form in zip(self.shapes, self.sides, self.layers, strict=True):
             total += outputs * h * applied(form.ranks[1], h) + inputs * d * applied(form.ranks[0], d)
@@ -235,35 +241,38 @@ class DirectionWork:
     def reads_own_units(self, k: int) -> bool:
         """Tells whether the directions of a unit of layer k read its own slope alone.
 
-        It is so where M_k^-1 is in the slope already, or is a number.
+        It is so where M_k^-1 has been applied to the slope already, or is a multiple of the identity.
         """
         return self.sides[k][0] or self.layers[k].identity
 
 
 def applied(rank: int | None, side: int) -> float:
-    """Multiplications for each number of an array that an inverse (side, side) is applied to, whole or of a rank."""
+    """Counts multiplications for each number of an array to which an inverse (side, side) is applied.
+
+    rank: the number of its leading eigenvectors; None: it is a whole matrix.
+    """
     return float(side) if rank is None else 2.0 * rank + PASSED
 
 
 # --- inverses ---------------------------------------------------------------------------------------------------------
 
 DECOMPOSED = 4.0
-"""Eigenvectors of all of a matrix cost this many times as much as an inverse."""
+"""All eigenvectors of a matrix cost this many times as much as its inverse."""
 
 DOUBLE = 2.0
-"""And an inverse in double precision, as the Gram of a layer whose metric is the identity has, this many times."""
+"""An inverse in double precision, as a Gram has whose metric is the identity, costs this many times as much."""
 
 SLOW = 400.0
-"""Small matrices keep no core busy: n rows take as long as n^2 (n + SLOW) numbers in products."""
+"""Small matrices do not keep a core busy: inverting n rows takes the time of n^2 (n + SLOW) multiplications."""
 
 PRODUCTS = 5.0
-"""Products of a matrix with its leading eigenvectors, to renew them and their eigenvalues."""
+"""Renewing leading eigenvectors and their eigenvalues takes this many products with the matrix."""
 
 
 def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]) -> list[float]:
-    """Flops of each inverse of layers of these shapes (h, d), of G_1, M_1, G_2, ...; of an identity metric 1.
+    """Counts the flops of each inverse, of G_1, M_1, G_2, ...; an identity M counts 1.
 
-    Collective: no.
+    shapes, layers: (h, d) and form of each layer.  Collective: no.
     """
 
     def flops(form: LayerForm, rank: int | None, side: int) -> float:
@@ -280,9 +289,11 @@ def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]
 
 
 def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
-    """Assigns inverses by layers in order, as units are, where that is as even as one by one.
+    """Assigns inverses to ranks: both of a layer to one rank, in order, if that is about as even as one by one.
 
-    A rank then reads the inverses that it has made itself.  Collective: no.
+    A rank then reads the inverses that it has made itself.
+
+    costs: of the inverses of G_1, M_1, G_2, ....  Collective: no.
     """
     apart = tiles.assign_by_cost(costs, ranks)
     layers = tiles.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)
@@ -295,14 +306,15 @@ def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...]
 
 
 Pair = tuple[Array, Array]
-"""G (d, d) and M (h, h) of a layer, or of each the array that something made of it is in."""
+"""G (d, d) and M (h, h) of a layer, or an array for each: an inverse, eigenvectors or eigenvalues."""
 
 
 class Layout:
-    """Places of the layers' numbers in flat arrays: weights (h, d), d with the bias, Grams (d, d), and inverses.
+    """Says where the layers' numbers lie in flat arrays: weights (h, d), d with the bias, Grams (d, d), and inverses.
 
-    squares: of each layer two, made of G and of M: (n, n), or (n, r) of r leading eigenvectors; spectra: of eigenvalues
-    (n,), or of LowRank.shares, as `squares` has their eigenvectors.
+    squares: for each layer two places, of arrays made from G and from M: inverses or eigenvectors (n, n), or r leading
+        eigenvectors (n, r).
+    spectra: for each of these the place of the eigenvalues (n,), or of LowRank.shares.
     """
 
     def __init__(self, shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]) -> None:
@@ -315,24 +327,24 @@ class Layout:
         self.spectra = _by_layer(_runs([(n, 1) for n, _ in self._squares]))
 
     def place(self, layer: int, rows: slice) -> slice:
-        """Gives the place of some rows of a layer's weights."""
+        """Returns the place of some rows of a layer's weights."""
         start, d = self.weights[layer].start, self.shapes[layer][1]
         return slice(start + rows.start * d, start + rows.stop * d)
 
     def blocks(self, flat: Array) -> list[Array]:
-        """Views (h, d) of the weights, or of anything of their shape."""
+        """Returns views (h, d) of each layer's weights, or of another array of their sizes."""
         return list(block_views(flat, self.shapes))
 
     def gram_blocks(self, flat: Array) -> list[Array]:
-        """Views G_k (d, d)."""
+        """Returns views G_k (d, d) of each layer's Gram."""
         return list(block_views(flat, self._grams))
 
     def square_blocks(self, flat: Array) -> list[Pair]:
-        """Views of what is made of G and M of each layer: (n, n), or some eigenvectors (n, r)."""
+        """Returns, for G and M of each layer, views of the inverse or eigenvectors (n, n), or leading ones (n, r)."""
         return _by_layer(block_views(flat, self._squares))
 
     def spectrum_blocks(self, flat: Array) -> list[Pair]:
-        """Views (n,) of the eigenvalues of G and M of each layer."""
+        """Returns views of the eigenvalues, or shares, of G and M of each layer."""
         return [(flat[of_G], flat[of_M]) for of_G, of_M in self.spectra]
 
 
@@ -341,5 +353,5 @@ def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
 
 
 def _by_layer(sides: Sequence[Any]) -> list[tuple[Any, Any]]:
-    """Pairs what belongs to G and to M of each layer: sides holds G's and M's in turn, layer by layer."""
+    """Pairs a list that has an entry for G and one for M in turn, layer by layer."""
     return list(zip(sides[::2], sides[1::2], strict=True))

@@ -1,4 +1,4 @@
-"""--check: sizes, tiles, memory a rank and a node, ranks without points.  Writes nothing."""
+"""--check writes an estimate: sizes, tiles, memory of a rank and a node, ranks without points.  It writes no file."""
 
 from __future__ import annotations
 
@@ -22,28 +22,30 @@ from macmpi.plan.work_lists import Job
 from macmpi.solvers.descent import PAIRS
 
 FROM_POINTS = ("pca", "itq", "neighbours", "greedy", "staged")
-"""Starts that read points, those at hand where a rank does not hold all."""
+"""Starts that read points; only those at hand if a rank does not hold all."""
 
 BUFFERS = 12.0
-"""Methods without coordinates have this many arrays of the weights' size."""
+"""Methods without coordinates hold this many arrays of the weights' size."""
 
 RESIDENT, RESIDENT_OF_MAC, PROGRAM = 120e6, 210e6, 40e6
-"""Bytes of the program itself, as a rank has them in its memory, and those among them that no other process shares."""
+"""Bytes of the program in a rank's memory, without and with half steps, and those that no other process shares."""
 
 
 def check_memory(plan: Plan, here: int = 1) -> None:
-    """Raises UsageError where the ranks of a machine may not hold what they must, before any of it is allocated.
+    """Raises UsageError if the ranks of a machine need more memory than there is, before any of it is allocated.
 
-    here: ranks on this machine.  Collective: no.
+    here: the number of ranks on this machine.  Collective: no.
     """
     need, (have, whose) = least_bytes(plan), launchers.memory()
-    most = max(ledger(plan), key=lambda entry: entry.least).what
+    most = max((entry for entries in ledgers(plan) for entry in entries), key=lambda entry: entry.least).what
     if need > (mapped := launchers.memory_of_a_process()):
         have, whose = mapped, "ulimit -v allows a process"
     place, together = plan.placement, plan.placement.copies(min(here, plan.ranks), here)
     if need * together <= have:
         return
     what = f"model.hidden needs about {in_gb(need)} a rank for {many(plan.n_train, 'point')}, most of it for {most}"
+    if sum(entry.least for entry in ledger(plan)) * together <= have:  # it is the steps behind full MAC
+        raise UsageError(f"{what}, and {whose} {in_gb(have)}: run.finish = false")
     if need > have or together == 1:
         ranks = "" if place.all_rows else ", or more ranks"
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
@@ -59,12 +61,15 @@ def check_memory(plan: Plan, here: int = 1) -> None:
 
 
 def in_gb(count: float) -> str:
-    """A number of bytes in words, in GB.  Collective: no."""
+    """Writes a number of bytes in GB.  Collective: no."""
     return f"{count / 1e9:,.0f} GB" if count >= 1e10 else f"{count / 1e9:.2g} GB"
 
 
 def estimate(plan: Plan) -> tuple[list[str], float]:
-    """Lines about net, points, shares of the ranks and memory, and the bytes of the busiest rank.  Collective: no."""
+    """Writes lines about net, points, shares of the ranks and memory; counts the busiest rank's bytes.
+
+    Collective: no.
+    """
     sizes, memory, on_node = "-".join(str(n) for n in plan.chain.net.layer_sizes), rank_bytes(plan), ""
     if needed := node_bytes(plan):
         on_node = f", {needed / 1e6:,.0f} MB a node ({free_bytes() / 1e6:,.0f} MB free in {PLACE})"
@@ -108,9 +113,12 @@ def _shares_of_passes(plan: Plan) -> list[str]:
 
 
 class Entry(NamedTuple):
-    """A part of a rank's memory: in words, its bytes as `--check` counts them, and those of it that every run holds.
+    """Describes a part of a rank's memory.
 
-    shared: where the placement has one copy a node, the ranks of a node hold it together, once.
+    what: in words.
+    bytes: as `--check` counts them.
+    least: those that every run holds, whatever it does.
+    shared: if the placement has one copy a node, the ranks of a node hold this part together, once.
     """
 
     what: str
@@ -120,24 +128,31 @@ class Entry(NamedTuple):
 
 
 def least_bytes(plan: Plan) -> float:
-    """Counts the bytes that the busiest rank holds whatever it does.  Collective: no."""
-    return sum(entry.least for entry in ledger(plan))
+    """Counts the bytes that the busiest rank holds in every run.  Collective: no."""
+    return max(sum(entry.least for entry in entries) for entries in ledgers(plan))
 
 
 def rank_bytes(plan: Plan) -> float:
     """Counts the bytes of the busiest rank, without those that it shares with others of its node.  Collective: no."""
-    return sum(entry.bytes for entry in ledger(plan) if not (entry.shared and plan.placement.one_copy))
+    one = plan.placement.one_copy
+    return max(sum(entry.bytes for entry in entries if not (entry.shared and one)) for entries in ledgers(plan))
 
 
 def node_bytes(plan: Plan) -> float:
     """Counts the bytes that the ranks of a node share, 0.0 where they share none.  Collective: no."""
-    return float(sum(entry.bytes for entry in ledger(plan) if entry.shared and plan.placement.one_copy))
+    one = plan.placement.one_copy
+    return max(float(sum(entry.bytes for entry in entries if entry.shared and one)) for entries in ledgers(plan))
+
+
+def ledgers(plan: Plan) -> list[list[Entry]]:
+    """Gives the ledger of each stage of a run: of full MAC, and of the steps behind it where there are some."""
+    return [ledger(stage) for stage in (plan, plan.finishing) if stage is not None]
 
 
 def ledger(plan: Plan) -> list[Entry]:
-    """Lists what the busiest rank, or its node, holds during a run.  Collective: no."""
+    """Lists the parts of memory that the busiest rank, or its node, holds as it trains by a plan.  Collective: no."""
     of, item, nested = plan.resolved, plan.dtype.itemsize, plan.resolved.method.nested
-    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # rank 0 has as many as any
+    n, n_val = (len(points.held(0)) for points in (plan.work.train, plan.work.validation))  # no rank has more than this
     points, weights = (n + n_val) * float(of.point_bytes), float(item * plan.offsets.weights[-1])
     entries = [
         Entry("the program", RESIDENT if nested else RESIDENT_OF_MAC, PROGRAM),
@@ -146,6 +161,8 @@ def ledger(plan: Plan) -> list[Entry]:
         Entry("points at hand", item * _at_hand(plan)),
         *(_of_passes(plan) if nested else _of_half_steps(plan, n)),
     ]
+    if of.repeatable and (of.run.refit is True or (of.run.refit == "auto" and of.gains)):
+        entries.append(Entry("points of a refit", points, shared=True))
     if of.columns:  # rank 0 has all columns, too
         layer = plan.chain.block_shapes[0][0] * (of.columns - plan.chain.n_in)
         entries.append(Entry("columns", item * float((plan.n_train + plan.n_val) * of.columns + layer)))
@@ -153,7 +170,7 @@ def ledger(plan: Plan) -> list[Entry]:
 
 
 def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
-    """Lists what full MAC holds besides, on a rank of n points, and what an acceleration or a selection adds."""
+    """Lists the further parts of full MAC, on a rank of n points, and those of an acceleration or a selection."""
     of, chain, item, shares = plan.resolved, plan.chain, plan.dtype.itemsize, plan.placement.one_copy
     coordinates, moves = float(item * n * sum(chain.site_sizes)), of.schedule.multipliers
     held, least = (count * coordinates for count in ((3, 2) if moves else (1, 1)))
@@ -177,20 +194,20 @@ def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
     yield Entry("factors of Grams", grams + 32.0 * max(s.n_in + 2 for s in chain.segments) ** 2)
     yield Entry("factors of large Grams", shares * 2.0 * large, shared=True)
     yield Entry("sums of Grams", (1.0 + shares) * sums_bytes(plan), shared=True)
-    if of.method.acceleration == "joint":  # tapes, and a matrix of each point
+    if of.method.acceleration == "joint":  # tapes, and a matrix for each point
         square = min(chain.n_out, chain.site_sizes[-1]) ** 2
         numbers = max(plan.work.train.row_counts) * (square + 4 * sum(m.n_out for m in chain.maps))
         yield Entry("a joint step", item * float(numbers))
     if of.selection.criterion != "none" and shares:
         ridges = max(map(len, each(of.selection.ridges, 1)))
         tried = grams + 2.0 * ridges * large + item * n * float(sum(plan.basis_sizes))
-        if not plan.has_basis:  # two nets more, and inputs, targets and features of a layer
+        if not plan.has_basis:  # two more nets, and a layer's inputs, targets, features
             tried = 2.0 * (grams + coordinates + item * n * made_width(plan)) + 3.0 * item * n * max(chain.layer_sizes)
         yield Entry("nets that a selection tries", tried, shared=True)
 
 
 def _of_passes(plan: Plan) -> Iterator[Entry]:
-    """Lists what backpropagation through minibatches or all points holds besides, by its method."""
+    """Lists the further parts of a method without coordinates."""
     of, chain, item, weights = plan.resolved, plan.chain, float(plan.dtype.itemsize), plan.offsets.weights[-1]
     if of.method.name in ("cg", "lbfgs"):
         yield Entry("pairs of steps", item * 2.0 * PAIRS * weights)
@@ -199,7 +216,7 @@ def _of_passes(plan: Plan) -> Iterator[Entry]:
     squares, inputs = (sum(a * h * h + d * d for h, d in chain.block_shapes) for a in (1, 0))
     images = [m.n_out for m in chain.blocks if "patches" in m.own.capabilities]  # each has a metric
     yield Entry("curvature", item * 5.0 * squares, item * (squares + 4 * max(images, default=0) ** 2))
-    if of.whole_steps:  # what each map gives, and its derivatives
+    if of.whole_steps:  # the outputs of each map, and its derivatives
         tapes = item * 2.0 * sum(m.n_out for m in chain.maps) * max(plan.work.parts.row_counts)
         yield Entry("outputs of all layers", tapes, tapes)
     if plan.placement.one_copy:  # weights, average, last step; sums, directions, inverses, metrics, twice in turn
@@ -209,7 +226,7 @@ def _of_passes(plan: Plan) -> Iterator[Entry]:
 
 
 def _kept(plan: Plan, job: Job) -> int:
-    """Counts the bytes that Gauss-Newton keeps of a point while it fits a job's units (`Fit`); 0 of other solvers."""
+    """Counts the bytes a point that Gauss-Newton keeps while it fits a job's units (`Fit`); 0 for other solvers."""
     regression = plan.resolved.regressions[job.segment]
     if regression.name != "gauss_newton" or not job.units:
         return 0
@@ -231,7 +248,7 @@ def _columns(plan: Plan, job: Job) -> int:
 
 
 def _at_hand(plan: Plan) -> float:
-    """Counts the numbers of the points at hand that a rank has besides its own, where it does not hold all."""
+    """Counts the numbers of the points at hand, which a rank holds besides its own if it does not hold all points."""
     if plan.placement.all_rows:
         return 0.0
     chain, fitted = plan.chain, plan.work.at_hand
@@ -242,7 +259,7 @@ def _at_hand(plan: Plan) -> float:
 
 
 def made_width(plan: Plan) -> int:
-    """The number of columns of features and of patches that a W-step makes and keeps.  Collective: no."""
+    """Counts the columns of features and of patches that a W-step makes and keeps.  Collective: no."""
     chain, regressions, kept = plan.chain, plan.resolved.regressions, plan.placement.all_rows
     segments = ((chain.segments[k], regression.by_unit) for k, regression in regressions.items())
     features = sum(s.part(0, s.core).n_out for s, by_unit in segments if s.core and (by_unit or s.leading))
@@ -253,9 +270,9 @@ def made_width(plan: Plan) -> int:
 
 
 def sums_bytes(plan: Plan) -> int:
-    """Counts the bytes of the subtrees' sums of the largest Gram that ranks sum up, as one rank or one node has them.
+    """Counts the bytes for the largest Gram's partial sums, on one rank, or on a node that has one copy.
 
-    A rank that shares no memory has the sums of its own subtrees, its columns of all, and their total.
+    A rank that shares no memory holds the sums of its own subtrees, its columns of all subtrees, and their total.
     """
     of, widest = plan.work.summed, max(plan.work.w_step.widest, plan.work.first_gram.widest)
     if plan.ranks == 1:
@@ -269,21 +286,21 @@ def sums_bytes(plan: Plan) -> int:
 
 @lru_cache(maxsize=64)
 def subtrees(leaves: int, ranks: int) -> int:
-    """Counts the partial sums that all ranks together exchange of one sum over points.  Collective: no.
+    """Counts the partial sums that all ranks together exchange for one sum over points.  Collective: no.
 
-    leaves: blocks of points, runs of which belong to ranks.
+    leaves: the number of blocks of points; each rank has a run of them.
     """
     return sum(len(tiles.nodes(leaves, run)) for run in tiles.contiguous_runs(leaves, ranks))
 
 
 SEEN = 100
-"""Runs of blocks are alike: those of this many ranks are looked at."""
+"""The runs of blocks are alike, so only those of this many ranks are looked at."""
 
 
 def idle(plan: Plan) -> str:
-    """A line that says how many ranks have no points, and how many ranks have some; "" where all have.
+    """Says how many ranks have no points, and how many ranks would be as fast; "" if all have points.
 
-    Where every rank holds all points the stochastic method itself speaks of the parts of its minibatches.
+    It is also "" if every rank holds all points of a stochastic run, which speaks of its minibatches' parts itself.
     Collective: no.
     """
     without, most = plan.work.train.row_counts.count(0), len(plan.work.train.blocks)
@@ -299,7 +316,7 @@ def idle(plan: Plan) -> str:
 
 
 def dgemm_rate(n: int = 700, repeats: int = 5) -> float:
-    """flop/s of an n x n float64 product on this machine, as configured: the best of some."""
+    """Measures the flop/s of an n x n float64 product on this machine, as configured: the best of `repeats`."""
     A = np.ones((n, n))
     best = float("inf")
     for _ in range(repeats):
@@ -310,7 +327,7 @@ def dgemm_rate(n: int = 700, repeats: int = 5) -> float:
 
 
 def steady_rate(most: int = 40) -> float:
-    """Measures `dgemm_rate` until five in a row are alike: the other ranks may be busy for a while before they wait."""
+    """Measures `dgemm_rate` until five in a row are alike, since other ranks may be busy at first; returns the best."""
     rates = [dgemm_rate(repeats=1)]
     while len(rates) < most and (len(rates) < 5 or min(rates[-5:]) < 0.9 * max(rates)):
         rates.append(dgemm_rate(repeats=1))

@@ -1,4 +1,4 @@
-"""Plan: a resolved config and sizes -> which rank has which points and does what, and places in flat buffers."""
+"""A plan assigns points and work to ranks and places in flat buffers to weights, for a resolved config and sizes."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ from macmpi.plan.work_lists import Factor, Gram, Job, Layer, Tour, WorkList, all
 from macmpi.solvers.w_problem import Restraint
 
 FLOPS, LIGHT = 6.0, 2e7
-"""Flops of a step for each point and weight, and those of a minibatch below which ranks would rather wait than share:
-about a millisecond or two."""
+"""A step takes FLOPS flops for each point and weight.  A minibatch of fewer than LIGHT flops, about a millisecond or
+two, is not shared: one rank takes it, and the others wait."""
 
 SHARED = 2
-"""Parts of a minibatch that ranks share."""
+"""A minibatch that ranks share has this many parts."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """All that is settled before the first half step, the same on every rank.
+    """Holds all that is settled before the first half step, the same on every rank.
 
-    resolved: what the config says.  origin: of a net that a selection has changed, or of the steps that full MAC ends
-    with, the plan that the run began with.
+    resolved: the values of the config.
+    origin: the plan that the run began with, if a selection has changed the net, or full MAC ends with steps of all
+        points; else None.
     """
 
     resolved: Resolved
@@ -56,13 +57,13 @@ class Plan:
 
     @property
     def net(self) -> Chain:
-        """The net of the data's own columns, as a model has it: where training is in the span of the points another."""
+        """The net that reads the data's own columns, as a model does, even if training is in the span of the points."""
         columns = self.begun.resolved.columns
         return self.chain.net.reading(columns) if columns else self.chain.net
 
     @property
     def in_span(self) -> str:
-        """Says that training is in the span of the points; nothing where it is not."""
+        """Says that training is in the span of the points; "" where it is not."""
         columns, n_in = self.begun.resolved.columns, self.chain.n_in
         return f"trained on {n_in:,} coordinates in the span of the points, of {columns:,} columns" if columns else ""
 
@@ -76,15 +77,15 @@ class Plan:
 
     @property
     def placement(self) -> Placement:
-        """The placement says where rows of points live."""
+        """The place where rows of points live."""
         return self.resolved.placement
 
     @cached_property
     def minibatch_parts(self) -> int:
         """The number of parts of a minibatch; 0 for methods without minibatches, and for steps of all points.
 
-        "auto" is 1 where a minibatch is too little work to be shared, else 2, or more where a part stays with a rank:
-        whatever the number of ranks, since another number of parts gives other bits.
+        "auto" is 1 if a minibatch is too little work to be shared, else 2, or more if each part stays with a rank.  It
+        does not depend on the number of ranks, since another number of parts gives other bits.
         """
         of, keys = self.resolved, self.resolved.stochastic
         if of.method.name != "stochastic" or keys.batch == "all":
@@ -99,7 +100,7 @@ class Plan:
         return self.of(self.resolved.finishing)
 
     def of(self, other: Resolved | None) -> Plan | None:
-        """Gives the plan of other values on the same points and ranks; None of None."""
+        """Makes the plan of other values on the same points and ranks; returns None for None."""
         return None if other is None else Plan(other, self.n_train, self.n_val, self.ranks, self.begun)
 
     @cached_property
@@ -120,58 +121,58 @@ class Plan:
 
     @cached_property
     def features(self) -> tuple[Segment, ...]:
-        """The segments, each from the first map that its regression fits on: what is before that are features."""
+        """The segments, each from the first map that its regression fits; the maps before that compute features."""
         return tuple(segment.rest for segment in self.chain.segments)
 
     def penalty_weight(self, segment: int, mu: float) -> float:
-        """A segment's sum of squares weighs mu in E_Q; 1 for the last, whose loss it is."""
+        """Returns the weight of a segment's term in E_Q: mu for a sum of squares, 1 for the last segment's loss."""
         return mu if segment < len(self.chain.sites) else 1.0
 
     def unit_ridge(self, segment: int, mu: float) -> float:
-        """Ridge of the segment's own regression, 1/2 sum r^2 + ridge/2 ||v||^2: that of its first layer."""
+        """Returns the ridge of the first layer of a segment's own regression, 1/2 sum r^2 + ridge/2 ||v||^2."""
         return self.ridges(segment, mu)[0]
 
     def ridges(self, segment: int, mu: float) -> tuple[float, ...]:
-        """The ridge of each layer of a segment's regression (`Shaping`)."""
+        """Returns the ridge of each layer of a segment's regression (`Shaping`)."""
         blocks, output = self.chain.regressed(segment), segment == len(self.chain.sites)
         return tuple(self.resolved.shaping.ridge(b, mu, output) for b in blocks)
 
     def restraints(self, segment: int, mu: float) -> tuple[Restraint, ...]:
-        """Restraints on the weights of each of these layers: all that is asked of them but the ridge."""
+        """Returns the restraints on the weights of each of these layers: l1, groups and bounds."""
         blocks, output = self.chain.regressed(segment), segment == len(self.chain.sites)
         return tuple(self.resolved.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
-        """Lets a trainer find the weights of a parameter block, (units, D), the same on every rank.
+        """Lets a trainer find the weights (units, D) of a parameter block, the same on every rank.
 
-        inputs (n, D): what the layer reads.
+        inputs (n, D): of the layer.
         present: the present weights; None: there are none yet.
         """
         count = self.chain.block_shapes[block][0]
         return self.resolved.trainers[block].fit(inputs, count, present, stream(self.seed, "centres", block))
 
     def resized(self, units: Sequence[int], widths: Sequence[float] = (), ridges: Sequence[float] = ()) -> Plan:
-        """Gives the plan of a net that a selection has changed: `resized` of config/whole.py, settled.
+        """Makes the plan of a net to which a selection has given other units, widths or ridges.
 
-        units, widths, ridges: as it takes them.  Collective: no.
+        units, widths, ridges: as `resized` of config/whole.py takes them.  Collective: no.
         """
         sizes = Sizes(self.chain.n_in, self.chain.n_out, self.n_train, self.n_val, self.resolved.autoencoder)
         config = resized(self.begun.resolved.config, units, widths, ridges)
         return Plan(resolve(config, sizes), self.n_train, self.n_val, self.ranks, self.begun)
 
     def of_layer(self, k: int, output: str, n_in: int, iterations: int) -> Plan:
-        """Gives the plan of hidden layer k alone, trained as an autoencoder of its inputs.
+        """Makes the plan of hidden layer k alone, trained as an autoencoder of its inputs.
 
         output: the activation of its output layer.
         n_in: the number of its inputs.
-        iterations: at most.
+        iterations: the most that it trains.
         """
         sizes = Sizes(n_in, n_in, self.n_train, self.n_val, autoencoder=True)
         alone = resolve(one_layer(self.resolved.config, k, output, iterations), sizes)
         return Plan(replace(alone, placement=self.placement), self.n_train, self.n_val, self.ranks)
 
     def of_subset(self, n_train: int, n_val: int) -> Plan:
-        """Gives the plan of the same net on n_train and n_val points that every rank has."""
+        """Makes the plan of the same net on n_train and n_val points that every rank has."""
         return Plan(replace(self.resolved, placement=EVERYWHERE), n_train, n_val, self.ranks)
 
     @property
@@ -181,12 +182,12 @@ class Plan:
 
     @property
     def basis_sizes(self) -> list[int]:
-        """Centres of each layer of radial basis functions."""
+        """The number of centres of each layer of radial basis functions."""
         return [m.n_out for m in self.chain.blocks if is_basis(m)]
 
 
 def make_plan(resolved: Resolved, n_train: int, n_val: int, ranks: int) -> Plan:
-    """Makes the plan of a run on some ranks.  n_train, n_val: the points of both sets.  Collective: no."""
+    """Makes the plan of a run.  n_train, n_val, ranks: the numbers of points and of ranks.  Collective: no."""
     return Plan(resolved, n_train, n_val, ranks)
 
 
@@ -195,9 +196,9 @@ def make_plan(resolved: Resolved, n_train: int, n_val: int, ranks: int) -> Plan:
 
 @dataclass(frozen=True)
 class Offsets:
-    """Bounds of the parameter blocks among the weights, and of the segments' Grams among the Grams.
+    """Says where parameter blocks begin and end among the weights, and segments' Grams among the Grams.
 
-    sides: of each Gram, which is square; 0 for segments whose units share none.
+    sides: the side of each Gram, which is square; 0 for segments whose units share none.
     """
 
     weights: tuple[int, ...]
@@ -205,11 +206,11 @@ class Offsets:
     sides: tuple[int, ...]
 
     def block(self, block: int) -> slice:
-        """Gives the place of a parameter block among the weights."""
+        """Returns the place of a parameter block among the weights."""
         return slice(self.weights[block], self.weights[block + 1])
 
     def gram(self, segment: int) -> slice:
-        """Gives the place of a segment's Gram among the Grams."""
+        """Returns the place of a segment's Gram among the Grams."""
         return slice(self.grams[segment], self.grams[segment + 1])
 
     def large(self, segment: int) -> bool:
@@ -222,7 +223,7 @@ class Offsets:
 
 @dataclass(frozen=True)
 class Work:
-    """Point partitions and work lists: what sizes and the number of ranks make of a config, each made once."""
+    """Makes the point partitions and work lists of a plan, each once; they depend on sizes and the number of ranks."""
 
     plan: Plan
 
@@ -231,46 +232,46 @@ class Work:
         return self.plan.chain
 
     def _training(self, blocks: int) -> PointPartition:
-        """The training points in at most `blocks` blocks; always in the same ones where a block stays with a rank."""
+        """Cuts the training points into at most `blocks` blocks, or into fixed ones where a block stays with a rank."""
         nested = self.plan.resolved.method.nested
         only = self.plan.minibatch_parts or (tiles.block_count if nested else tiles.sum_blocks)(self.plan.n_train)
         blocks = blocks if self.plan.placement.all_rows and not self.plan.resolved.ring else only
         return partition_points(self.plan.n_train, self.plan.ranks, blocks, self.plan.placement, self._tiled)
 
     def _tiled(self, n: int) -> tiles.Cut:
-        """The tiles of n points; a stochastic run of few points has larger ones, which only errors are summed over."""
+        """Cuts n points into tiles, which are larger for stochastic runs of few points: only errors use them there."""
         parts = self.plan.minibatch_parts
         return tiles.large_tiles(n, parts) if parts and n <= tiles.FEW else tiles.point_tiles(n)
 
     @cached_property
     def train(self) -> PointPartition:
-        """The training points whose coordinates and errors are a rank's to compute."""
+        """The training points, divided among ranks: a rank computes coordinates and errors of its own points."""
         return self._training(tiles.block_count(self.plan.n_train))
 
     @cached_property
     def summed(self) -> PointPartition:
-        """The training points as Grams are summed over them."""
+        """The training points, divided among ranks for sums of Grams."""
         return self._training(tiles.sum_blocks(self.plan.n_train))
 
     @cached_property
     def parts(self) -> PointPartition:
-        """The training points as parts that a minibatch, or a step of all points, is summed over."""
+        """The training points, divided among ranks in parts, by which minibatches or steps of all points are summed."""
         return self._training(self.plan.minibatch_parts or tiles.sum_blocks(self.plan.n_train))
 
     @cached_property
     def validation(self) -> PointPartition:
-        """The validation points whose errors are a rank's to compute."""
+        """The validation points, divided among ranks: a rank computes the errors of its own points."""
         return partition_points(self.plan.n_val, self.plan.ranks, None, self.plan.placement, self._tiled)
 
     @cached_property
     def w_step(self) -> WorkList:
-        """All regressions in one list.  The first segment's inputs never change: no Gram to make again."""
+        """The work list of all regressions; the first segment's inputs never change, so its Gram is not made again."""
         segments = range(len(self.chain.segments))
         return self.regressions(segments, [k for k in segments if k or self._grouped(0)])
 
     @cached_property
     def first_gram(self) -> WorkList:
-        """The Gram of the first segment alone, computed once."""
+        """The work list that makes the Gram of the first segment, once."""
         return self.regressions([], [] if self._grouped(0) else [0])
 
     def _grouped(self, segment: int) -> bool:
@@ -279,16 +280,16 @@ class Work:
 
     @cached_property
     def leading_layers(self) -> WorkList:
-        """The layers before the regressions of a W-step that trainers fit: those whose inputs change."""
+        """The work list of layers that trainers fit before a W-step's regressions, as their inputs have changed."""
         return self.leading(range(1, len(self.chain.segments)))
 
     @cached_property
     def trailing_layers(self) -> WorkList:
-        """The layers that trainers fit after the regressions of a W-step."""
+        """The work list of layers that trainers fit after a W-step's regressions."""
         return self.trailing(range(len(self.chain.segments)))
 
     def regressions(self, segments: Sequence[int], renewed: Sequence[int] | None = None) -> WorkList:
-        """The regressions of some segments; Grams are made again of those or, where given, of the `renewed` ones."""
+        """Makes the work list of some segments' regressions.  renewed: those whose Grams are made again; None: all."""
         renewed = segments if renewed is None else renewed
         jobs = [job for k in segments for job in self.jobs(k)]
         grams = [gram for k in renewed for gram in self.grams(k)]
@@ -308,7 +309,7 @@ class Work:
     def at_hand(self, segment: int) -> bool:
         """Tells whether a segment's regression is fitted to some points at hand alone.
 
-        It is where its solver does not sum over points and no rank has all of them.
+        It is if its solver does not sum over points and no rank has all of them.
         """
         of, regression = self.plan.resolved, self.plan.resolved.regressions.get(segment)
         if regression is None or self.plan.placement.all_rows or of.travels(segment):
@@ -316,7 +317,7 @@ class Work:
         return Demand.SHARDED not in regression.solver.handles
 
     def jobs(self, segment: int) -> list[Job]:
-        """The segment's regressions: tiles of units, rows of a fitter, or one for all its weights."""
+        """Makes the jobs of a segment: one for each tile of units or each row of a fitter, or one for all weights."""
         blocks, bounds, n = self.chain.regressed(segment), self.plan.offsets.weights, self.plan.n_train
         if not blocks:
             return []
@@ -347,7 +348,7 @@ class Work:
         return tiles.unit_tiles(units)
 
     def grams(self, segment: int) -> list[Gram]:
-        """The Gram that the segment's units share: whole, or by rows where it is large."""
+        """Makes the tasks of the Gram that a segment's units share: one, or one for some rows each if it is large."""
         offsets = self.plan.offsets
         if segment not in self.chain.views or not (system := self._regression(segment).system):
             return []
@@ -361,23 +362,23 @@ class Work:
         return self.plan.resolved.regressions[segment]
 
     def leading(self, segments: Sequence[int]) -> WorkList:
-        """The layers of some segments that trainers fit before the regressions of a W-step."""
+        """Makes the work list of the layers of some segments that trainers fit before a W-step's regressions."""
         return self._by_trainers(self._layers({k: self.chain.segments[k].leading for k in segments}))
 
     def trailing(self, segments: Sequence[int]) -> WorkList:
-        """Layers that trainers fit after the regressions."""
+        """Makes the work list of the layers of some segments that trainers fit after a W-step's regressions."""
         return self._by_trainers(self._layers({k: self.chain.segments[k].trailing for k in segments}))
 
     def untrained(self, segment: int, weights: np.ndarray) -> WorkList:
-        """The work list of a segment's trailing layers that no trainer has fitted yet: all their weights are 0.
+        """Makes the work list of a segment's trailing layers that no trainer has fitted yet: all their weights are 0.
 
-        weights (P,): flat.
+        weights: (P,).
         """
         layers = self._layers({segment: self.chain.segments[segment].trailing})
         return self._by_trainers([layer for layer in layers if not weights[layer.place].any()])
 
     def _layers(self, maps: dict[int, Sequence[int]]) -> list[Layer]:
-        """The layers that some maps of segments are, where these have weights."""
+        """Makes the tasks of those layers that have weights.  maps: by segment the numbers of its maps."""
         numbers = ((k, i, self.chain.segments[k].blocks[i]) for k, some in maps.items() for i in some)
         placed = [(k, i, b, self.plan.offsets.block(b)) for k, i, b in numbers if b is not None]
         return [Layer(k, i, b, place, float(place.stop - place.start)) for k, i, b, place in placed]
@@ -386,11 +387,11 @@ class Work:
         if not self.plan.placement.all_rows:
             return WorkList(all_jointly(layers))
         trainers = self.plan.resolved.trainers
-        copies = [trainers[f.block].copies and not f.map for f in layers]  # its inputs are coordinates
+        copies = [trainers[f.block].copies and not f.map for f in layers]  # if the layer reads coordinates
         copied, fitted = ([f for f, c in zip(layers, copies, strict=True) if c == which] for which in (True, False))
         return WorkList(by_one(fitted, self.plan.ranks, copied))
 
 
 def _rows_of(place: slice, rows: tiles.Tile, width: int) -> slice:
-    """The place of some rows of a matrix that has this width and place."""
+    """Returns the place of some rows of a matrix that has this width and place."""
     return slice(place.start + rows.start * width, place.start + rows.stop * width)

@@ -1,8 +1,8 @@
-"""A config becomes values here alone: "auto" is decided, the net is built, what does not go together is refused.
+"""A config becomes values here: "auto" is decided, the net is built, and parts that do not go together are refused.
 
-One loop refuses demands of a config that a part of the run does not handle.  A remedy is a setting that puts another
-part in the place of this one, or that switches the demand off, and only one that was tried: with it the config is
-accepted, or refused for something else.
+One loop refuses a config if it makes a demand that a part of the run does not handle.  Remedies are settings that put
+another part in the place of this one, or that switch the demand off.  Each one that is offered was tried: with it the
+config is accepted, or refused for something else.
 """
 
 from __future__ import annotations
@@ -30,29 +30,30 @@ from macmpi.plan.structure import check_choices, check_fitters, check_layers
 from macmpi.solvers.gradient_solvers import SGDW
 
 TABLES = ("method", "stochastic", "baseline", "selection", "start", "run")
-"""Tables of which a run reads the keys themselves."""
+"""Tables of the config whose keys a run reads as they are."""
 
 
 SPAN = USUAL - {Demand.SKIPS, Demand.SHARED, Demand.SPARSE, Demand.RESTRAINED, Demand.FITTED}
-"""A net that is trained in the span of the points reads all columns by one layer, held by squares of its weights."""
+"""Demands of nets that can be trained in the span of the points: the first layer reads all columns, with a ridge."""
 
 BY_SQUARES = ("mac", "stochastic")
 """Methods that find the same net whatever orthonormal coordinates the inputs have."""
 
 FEW = 5000
-""""auto" refits where there are no more points than this, training and validation points together."""
+""""auto" refits if training and validation points together are no more than this."""
 
 
 REMEDIES = 2
-"""At most this many settings that put another part in the place of the refused one are offered."""
+"""A message offers at most this many settings that put another part in the place of the refused one."""
 
 Pair = tuple[Part, Asked]
 
 
 def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
-    """Settles all that a config says of a run on data of these sizes.
+    """Turns a config into the values of a run on data of these sizes.
 
-    decided: what the data have decided before.  Raises UsageError, naming a remedy, for what does not fit together.
+    decided: decisions that the data have made before.
+    Raises UsageError, which names a remedy, if parts do not go together.
     Cost: a fraction of a second.  Collective: no.
     """
     settled, unhandled = _checked(config, sizes, decided)
@@ -66,10 +67,10 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
 
 
 def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
-    """Settles a config as `resolve` does; of data with fewer points than columns a net of coordinates in their span.
+    """Resolves a config as `resolve` does; for fewer points than columns the net reads coordinates in their span.
 
-    That is the span of the training points, or where validation points are drawn from the same set, of both.  The net
-    is the one of all columns where what is asked for depends on these.  Raises UsageError.  Collective: no.
+    That is the span of the training points, or of all points if the validation points are drawn from the same set.  If
+    the config depends on single columns, the net reads all columns after all.  Raises UsageError.  Collective: no.
     """
     of_columns, n = resolve(config, sizes, decided), sizes.n_train + (sizes.n_val if sizes.drawn else 0)
     if n >= sizes.n_in or not _has_span(of_columns, sizes):
@@ -80,9 +81,9 @@ def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = 
 
 
 def _has_span(of: Resolved, sizes: Sizes) -> bool:
-    """Tells whether training may be in the span of the points: nothing depends on single columns or on distances.
+    """Tells whether training may be in the span of the points, since nothing depends on single columns or distances.
 
-    A rank has to hold all points, and there are no further ones, as of a stream.
+    Every rank has to hold all points, and no others may follow, as in a stream.
     """
     if not of.placement.all_rows or of.autoencoder or of.stochastic.stream:
         return False
@@ -91,30 +92,30 @@ def _has_span(of: Resolved, sizes: Sizes) -> bool:
 
 
 def _finishes(of: Resolved, sizes: Sizes) -> bool:
-    """Tells whether full MAC ends with steps of all points: by "auto" for autoencoders that these can go on with."""
+    """Tells whether full MAC ends with steps of all points; with "auto" it does for autoencoders that these handle."""
     if of.method.name != "mac" or of.run.finish != "auto":
         return of.method.name == "mac" and bool(of.run.finish)
     return sizes.autoencoder and FINISH.issuperset(one.demand for one in asked(of, sizes))
 
 
 def finishing_of(config: Config) -> Config:
-    """The config of the steps of all points with which full MAC ends.  Collective: no.
+    """Makes the config of the steps of all points with which full MAC ends.  Collective: no.
 
-    They have the ridge that [stochastic] gives, none by "auto": on weights that have grown without one it would weigh
-    more than the error.
+    Their ridge is stochastic.ridge, and 0 with "auto": on weights that have grown without a ridge, one would weigh more
+    than the error.
     """
     values = {"method.name": "stochastic", "stochastic.batch": "all", "run.refit": False}
     values |= {"method.acceleration": "none", "stochastic.patience": tuned.FINISH_PATIENCE, "w_step.schedule": "units"}
     values |= {"stochastic.ridge": 0.0} if config.stochastic.ridge == "auto" else {}
     for key, value in values.items():
         config = with_value(config, key, value)
-    return replace(config, start=Start(seed=config.start.seed))  # they begin with weights, not as the run did
+    return replace(config, start=Start(seed=config.start.seed))  # they begin with weights, not with the run's start
 
 
 def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> tuple[Resolved, list[Pair]]:
-    """Settles a config; gives the outcome, and each pair of a part and a demand that the part does not handle.
+    """Resolves a config; returns the values, and each pair of a part and a demand that the part does not handle.
 
-    Raises UsageError where the config is refused for the shape of its net or for its selection alone.
+    Raises UsageError if the config is refused for the shape of its net or for its selection alone.
     """
     settled = _settled(config, sizes, decided)
     pairs = [(part, one) for part, asked in parts(settled, sizes) for one in asked if one.demand not in part.handles]
@@ -124,9 +125,9 @@ def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> 
 
 
 def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolved:
-    """Settles all that a config says of a run, but does not check whether its parts go together.
+    """Resolves a config without checking whether its parts go together.
 
-    decided: decisions that were made before, from the data.
+    decided: decisions that the data have made before.
     Raises UsageError for numbers, sizes and orders of layers that make no net.
     """
     config, others = decide(given, sizes.n_in, sizes.autoencoder, sizes.shape)
@@ -169,7 +170,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         trainers=(trainers := choices.trainers(config.model, chain)),
         refined=frozenset(b for b, trainer in trainers.items() if hasattr(trainer, "by_sums")),
         stage=choices.class_of("trainers", config.model.each("centres", 1)[0])(),
-        metric=penalty.metric if chain.sites else "identity",  # without constraints there is none to measure
+        metric=penalty.metric if chain.sites else "identity",  # without constraints nothing is measured
         ring=choices.solver(SGDW, config.w_step) if config.w_step.schedule == "ring" else None,
         placement=(placement := PLACEMENTS[config.parallel.data]),
         point_bytes=placement.bytes_of(numbers, sizes.raw or numbers, config.parallel.rows == "file"),
@@ -183,16 +184,21 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
 
 
 def can_refit(config: Config) -> bool:
-    """Tells whether a run can be repeated on other points: its schedule and its start do not depend on them, nor is it
-    the training on one piece of a stream.
+    """Tells whether a run can be repeated on other points.
+
+    It can if neither its schedule nor its start depend on the points, and they are no piece of a stream.
     """
     return not config.stochastic.stream and all(one.demand in REFIT for one in asked_by_keys(config))
 
 
 class Refused(UsageError):
-    """A part does not handle a demand.  settings: the remedies that the message offers, each one alone.
+    """Is raised if a part does not handle a demand.
 
-    As every known error it is made of its text alone, so that it reaches another process whole.
+    Like every known error it is made from its text alone, so that it can be sent to another process; the attributes are
+    set afterwards.
+
+    part, demand: which part, and which demand.
+    settings: the remedies that the message offers, each one alone.
     """
 
     part: Part
@@ -201,9 +207,10 @@ class Refused(UsageError):
 
 
 def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
-    """Makes the error of a part and a demand that it does not handle, with remedies that were tried.
+    """Makes the error for a part and a demand that it does not handle, with remedies that were tried.
 
-    pair: the part and the demand; config, sizes: of the run that is refused.
+    pair: the part and the demand.
+    config, sizes: of the run that is refused.
     """
     part, demand = pair
     (others, but), (off, off_but) = (_tried(pair, config, sizes, settings) for settings in (part.others, demand.off))
@@ -221,7 +228,7 @@ def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
 
 
 def _written(settings: Sequence[Setting]) -> Iterator[str]:
-    """Remedies in words: the values of a key together."""
+    """Writes remedies in words, with all values of a key together."""
     for key in dict.fromkeys(key for key, _ in settings):
         values = [value for name, value in settings if name == key]
         shapes = key.removeprefix("penalty.") in SHAPING
@@ -231,9 +238,11 @@ def _written(settings: Sequence[Setting]) -> Iterator[str]:
 def _tried(
     pair: Pair, config: Config, sizes: Sizes, settings: Sequence[Setting]
 ) -> tuple[list[Setting], list[Setting]]:
-    """Tries settings as remedies, each alone; gives those that are accepted, and those with which others are refused.
+    """Tries settings as remedies, each alone.
 
-    pair: the part and the demand that the config is refused for.
+    Returns those with which the config is accepted, and those with which it is refused for another reason.
+
+    pair: the part and the demand for which the config is refused.
     """
     accepted, other = list[Setting](), list[Setting]()
     for setting in settings:

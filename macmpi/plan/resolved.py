@@ -1,7 +1,7 @@
-"""Values that a config stands for: solvers, half steps, methods and training read these, and never a config.
+"""A resolved config is values, which solvers, half steps, methods and training read; they never read a config.
 
-The constrained problem is a sequence of unconstrained ones: a schedule says when penalty and multipliers move, Shaping
-what is asked of the weights in each of them, in the units of a layer's own regression.
+The constrained problem is a sequence of unconstrained ones: a schedule says when penalty and multipliers move, and
+Shaping which ridges and restraints the weights have in each of them, on the scale of a layer's own regression.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from macmpi.solvers.w_problem import FREE, Restraint
 
 @dataclass(frozen=True)
 class Progress:
-    """The numbers by which rank 0 decides after an iteration.
+    """Holds the numbers by which rank 0 decides after an iteration.
 
     before, now: the validation error before and after it.
-    move: mean squared mu M_k (z_k - f_k) now, by which the multipliers would move.
-    reference: the move, or where gradients decide the lack, when the multipliers moved last (inf: not yet).
-    best: the iteration of the least validation error; fell: of its last noticeable fall.
+    move: the mean square of mu M_k (z_k - f_k), by which the multipliers would move now.
+    reference: `move` when the multipliers moved last, or `lacking` where gradients decide; inf: they have not moved.
+    best: the iteration of the least validation error.
+    fell: the iteration of its last noticeable fall.
     gradient: ||grad E_Q|| per point.
     multipliers: their norm per point at the start.
-    lacking: what they would lack after a move, as a share of those of the net.
-    constraint: mean squared z_k - f_k(z_{k-1}).
+    lacking: the distance of the multipliers, after a move, from those of the net, as a share of the net's.
+    constraint: the mean square of z_k - f_k(z_{k-1}).
     """
 
     iteration: int
@@ -57,11 +58,11 @@ class Progress:
 
 @dataclass(frozen=True)
 class Decision:
-    """The decision after an iteration.
+    """Holds what is decided after an iteration.
 
-    mu: the next one.
+    mu: the next mu.
     stop: why the run ends; None: it goes on.
-    multipliers: they move.
+    multipliers: whether they move.
     """
 
     mu: float
@@ -71,21 +72,24 @@ class Decision:
 
 @dataclass(frozen=True)
 class Quadratic:
-    """mu <- factor mu when the validation error rises or falls by less than `tolerance`, relatively; ends at mu_max.
+    """Does mu <- factor mu when the validation error rises, or falls by a share below `tolerance`; ends at mu_max.
 
-    That is section 2's rule.  It bounds no gradient, so theorem B.3 says nothing of a run that follows it, even where
-    `tolerance_decay` < 1 multiplies the tolerance whenever mu grows.  With `every` > 0 mu grows after this number of
-    iterations instead, whatever the error does, and the run ends at max_iterations.  With `patience` > 0 it also ends
-    when the validation error has not been lower for this number of iterations.  noticeable: the share by which it must
-    be lower to have noticeably fallen.  gradients: they are computed after each iteration.  discrete: coordinates
-    are a code, and the run ends once it is that of the net, and another iteration has changed nothing.  longer: the
-    keys by which a run settles later, in words.
+    That is section 2's rule.  It bounds no gradient, so theorem B.3 says nothing about a run that follows it, even if
+    `tolerance_decay` < 1 multiplies the tolerance whenever mu grows.
 
-    multipliers: of the augmented Lagrangian.  The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <- lambda_k -
-    M_k (z_k - f_k), within +-multiplier_max.  Safeguard: they move only if this move, mu in M_k, is at most `enough`
-    times the last one; where the error settles without that, mu grows instead.  The moves are a geometric series at
-    most, also where the bound cuts them short, so lambda converges whatever the half steps do, and mu forces the
-    constraint.  lambda = 0 throughout is the quadratic penalty.
+    every: if > 0, mu grows after this number of iterations instead, whatever the error does, and the run ends at
+        max_iterations.
+    patience: if > 0, the run also ends once the validation error has not been lower for this number of iterations.
+    noticeable: the share by which the error must be lower to have noticeably fallen.
+    gradients: whether they are computed after each iteration.
+    discrete: whether coordinates are a code: then the run ends once it is the net's, and nothing changes any more.
+    longer: words that name the keys by which a run would settle later.
+
+    multipliers: whether the augmented Lagrangian is used.  The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <-
+    lambda_k - M_k (z_k - f_k), within +-multiplier_max.  As a safeguard they move only if this move, with mu in M_k, is
+    at most `enough` times the last one; if the error settles without that, mu grows instead.  So the moves are at most
+    a geometric series, even where the bound cuts them short: lambda converges whatever the half steps do, and mu forces
+    the constraint.  lambda = 0 throughout is the quadratic penalty.
     """
 
     mu0: float
@@ -105,7 +109,7 @@ class Quadratic:
     longer: str = "a larger penalty.mu_max or a smaller penalty.tolerance"
 
     def decide(self, progress: Progress) -> Decision:
-        """Section 2's stopping criterion.  Raises NumericalError when E1 is not finite."""
+        """Decides by section 2's stopping criterion.  Raises NumericalError if the validation error is not finite."""
         if not math.isfinite(progress.now):
             raise NumericalError(
                 f"the validation error is {progress.now} after iteration {progress.iteration} (mu = {progress.mu:g}); "
@@ -131,11 +135,11 @@ class Quadratic:
         return progress.now >= progress.before or progress.before - progress.now < tolerance * progress.before
 
     def _raised(self, mu: float) -> int:
-        """Counts how often mu has grown; to mu_max, which may be nearer, too."""
+        """Counts how often mu has grown; growing to mu_max counts even if that is by less than `factor`."""
         return math.ceil(math.log(mu / self.mu0) / math.log(self.factor) - 1e-6)
 
     def yardstick(self, progress: Progress) -> float:
-        """The next move of the multipliers is compared with this, once they have moved."""
+        """Returns the number with which the next move of the multipliers is compared."""
         return progress.move
 
     def _moves(self, progress: Progress, settled: bool) -> bool:
@@ -146,22 +150,23 @@ class Quadratic:
 
 
 DECAY = 0.7
-"""A tolerance of gradients is this times the one at the mu before, where half steps alternate: any number below 1 will
-do.  Where weights and coordinates move together it falls as 1 / mu, as the gradient of E1 does."""
+"""If half steps alternate, the tolerance of gradients is this times the one at the last mu: any number below 1 will do.
+If weights and coordinates move together, it falls as 1 / mu, as the gradient of E1 does."""
 
 
 @dataclass(frozen=True)
 class Stationary(Quadratic):
-    """Raise mu_k once ||grad E_Q(W, Z; mu_k)|| <= tau_k, the condition of theorem B.3; ends at mu_max.
+    """Raises mu_k once ||grad E_Q(W, Z; mu_k)|| <= tau_k, the condition of theorem B.3; ends at mu_max.
 
-    tau_k = gradient_tolerance decay^k ||lambda(W^0, Z^0)||, both norms of all weights, coordinates and points:
-    where E_Q is stationary dE_Q/dz is a difference of terms as large as the multipliers, so they are its unit, in which
+    tau_k = gradient_tolerance decay^k ||lambda(W^0, Z^0)||, with norms over all weights, coordinates and points.  Where
+    E_Q is stationary, dE_Q/dz is a difference of terms as large as the multipliers.  So these are its unit, in which
     neither mu, nor the number of points, nor the scale of the data appears.  tau_k -> 0 as mu_k -> infinity, which is
     all that the theorem asks.
 
-    With multipliers E_Q is the augmented Lagrangian.  They move if they come nearer to the net's by as much as they
-    would at the next mu, to decay times what they lacked, or mu grows; tau_k has this share in the place of decay^k
-    where it is smaller.  The run ends once they lack no more than decay^k at mu_max, which mu need not reach.
+    With multipliers E_Q is the augmented Lagrangian.  What they lack is their distance from the net's multipliers, as a
+    share of these.  If a move brings it down to `decay` times what it was, as the next mu would, they move; else mu
+    grows.  If it is below decay^k, tau_k has it in the place of decay^k.  The run ends once it is at most decay^k of
+    mu_max, which mu need not reach.
     """
 
     gradients: bool = True
@@ -169,7 +174,11 @@ class Stationary(Quadratic):
     decay: float = DECAY
 
     def tolerance_at(self, mu: float, multipliers: float, lacked: float = math.inf) -> float:
-        """tau_k, per point like the norm that it is a share of.  lacked: by the multipliers, when they moved."""
+        """Computes tau_k, per point as the norm is.
+
+        mu, multipliers: as in `Progress`.
+        lacked: `lacking` when the multipliers moved last.
+        """
         return self.gradient_tolerance * min(self.decay ** self._raised(mu), self.decay * lacked) * multipliers
 
     def _settled(self, progress: Progress) -> bool:
@@ -191,9 +200,9 @@ class Stationary(Quadratic):
 
 @dataclass(frozen=True)
 class Patient(Quadratic):
-    """No penalty: the run ends when the validation error has not been lower for `patience` iterations.
+    """Leaves mu as it is; the run ends when the validation error has not been lower for `patience` iterations.
 
-    Where a share is `noticeable`, falls by less do not count.
+    If a share is `noticeable`, falls by less do not count.
     """
 
     patience: int = 20
@@ -207,12 +216,13 @@ class Patient(Quadratic):
 
 @dataclass(frozen=True)
 class Shaping:
-    """Ridge and restraint of each layer that a regression fits, by parameter block; never on the biases.
+    """Holds ridge and restraint of each layer that a regression fits, by parameter block; never on the biases.
 
-    scale "objective": the W-step minimises E_Q + ridge/2 ||V||^2 + l1 ||V||_1 + group sum_j ||V[:, j]||, so a hidden
-    unit's own regression 1/2 sum r^2 has the sizes ridge/mu, l1/mu and group/mu, an output unit's those themselves.
-    scale "unit": each unit's own regression has these sizes, whatever mu is.
-    Once mu exceeds `until_mu` nothing shrinks weights, and those that l1 or groups have made 0 stay 0.
+    With the scale "objective" the W-step minimises E_Q + ridge/2 ||V||^2 + l1 ||V||_1 + group sum_j ||V[:, j]||.  So a
+    hidden unit's own regression 1/2 sum r^2 has the sizes ridge/mu, l1/mu and group/mu, an output unit's ridge, l1 and
+    group.  With the scale "unit" each unit's own regression has ridge, l1 and group, whatever mu is.
+
+    Once mu exceeds `until_mu`, nothing shrinks weights, and those that l1 or groups have made 0 stay 0.
     """
 
     ridges: dict[int, float]
@@ -221,26 +231,26 @@ class Shaping:
     until_mu: float
 
     def ridge(self, block: int, mu: float, output: bool) -> float:
-        """The ridge of the own regression of a layer's units, 1/2 sum r^2 + ridge/2 ||v||^2, at a mu.
+        """Returns the ridge in the own regression of a layer's units, 1/2 sum r^2 + ridge/2 ||v||^2, at a mu.
 
-        output: it is a layer of the last segment, whose regression E_Q does not multiply by mu.
+        output: whether it is a layer of the last segment, whose regression E_Q does not multiply by mu.
         """
         return self.own(self.ridges[block], mu, output)
 
     def restraint(self, block: int, mu: float, output: bool) -> Restraint:
-        """The restraint of a layer's own regression at a mu.  output: as in `ridge`."""
+        """Returns the restraint in a layer's own regression at a mu.  output: as in `ridge`."""
         asked = self.restraints[block]
         l1, group = (self.own(size, mu, output) for size in (asked.l1, asked.group))
         return replace(asked, l1=l1, group=group, kept=mu > self.until_mu and block in self.sparse)
 
     def asked(self, block: int) -> Restraint:
-        """The restraint of a parameter block as the config asks for it, whatever mu is; FREE where there is none."""
+        """Returns the restraint of a parameter block as the config has it, whatever mu is; FREE if there is none."""
         return self.restraints.get(block, FREE)
 
     def own(self, size: float, mu: float, output: bool) -> float:
         """Converts the size of a ridge or of l1 from the config's scale to that of the layer's own regression.
 
-        output: as in `ridge`.  Beyond `until_mu` it is 0.
+        Beyond `until_mu` it is 0.  output: as in `ridge`.
         """
         if mu > self.until_mu:
             return 0.0
@@ -253,7 +263,7 @@ class Shaping:
 
     @property
     def restrained(self) -> tuple[int, ...]:
-        """The layers of which more is asked than a ridge."""
+        """The layers whose weights have more than a ridge: l1, groups or bounds."""
         return tuple(b for b, asked in self.restraints.items() if asked != FREE)
 
 
@@ -262,10 +272,13 @@ class Shaping:
 
 @dataclass(frozen=True)
 class Regression:
-    """A segment's regression is solved by `solver`, called `name`: its units apart, or all of its weights at once.
+    """Says how a segment's regression is solved.
 
-    plain: the solver without over-relaxation, of starts, selections and the postprocessing.  by_fitter: it hands all to
-    the fitter called `name`; by_rows: which fits each row of the weights apart.
+    name, solver: the solver that a W-step uses.
+    by_unit: whether it solves for each unit by itself, or else for all weights at once.
+    plain: the solver without over-relaxation, which starts, selections and the postprocessing use.
+    by_fitter: whether the solver is the fitter called `name`.
+    by_rows: the same fitter, if it can fit each row of the weights by itself.
     """
 
     name: str
@@ -277,41 +290,48 @@ class Regression:
 
     @property
     def system(self) -> System | None:
-        """The system that the units share, by the Gram of their inputs; None where nothing is shared."""
+        """The linear system that the units share, from the Gram of their inputs; None if they share none."""
         return self.solver.system if self.by_unit else None
 
     @property
     def single(self) -> bool:
-        """Tells whether the W-step of its units reads its inputs in single precision too."""
+        """Tells whether the W-step reads the inputs of its units in single precision too."""
         return bool(self.system and self.system.single)
 
 
 @dataclass(frozen=True)
 class Resolved:
-    """A run as its config and the sizes of its data settle it: nothing says "auto", and all of it goes together.
+    """Describes a run by values: nothing says "auto", and all parts go together.
 
-    decisions: what stands for "auto", each with its reason.
-    settings, text: each key with its value, {"table.key": value} and as TOML.  unread: keys that mean nothing here.
-    chain: the net.  units, activations: of its hidden layers, as the config lists them.
+    Two are equal if their runs are, however their configs write it.
+
+    config: without the keys of half steps if there are none; another net is resolved from it.
+    decisions: the values that stand for "auto", each with its reason.
+    settings, text: each key with its value, as {"table.key": value} and as TOML.
+    unread: keys that mean nothing in this run.
+    chain: the net.
+    units, activations: of its hidden layers, as the config lists them.
     autoencoder: the targets are the inputs.
     schedule: how mu and the multipliers move, and when to stop.
-    shaping: what is asked of the weights.
-    regressions: of each segment that has weights, by its number.
-    trainers: of the parameter blocks that no regression fits; refined: of these, the blocks whose trainers go on by
-    sums over points; stage: of the layers of a staged start.
+    shaping: ridges and restraints of the weights.
+    regressions: how the regression of each segment that has weights is solved, by the segment's number.
+    trainers: of the parameter blocks that no regression fits.
+    refined: those of these blocks whose trainers go on by sums over points.
+    stage: the trainer of the layers of a staged start.
     metric: the form in which constraints are measured.
-    ring: trains the segments of inexact solvers, which then travel round a ring of blocks of points; None: none does.
-    method, stochastic, baseline, selection, start, run: the values of these tables.  repeatable: it can be repeated on
-    other points; gains: by that on all points, since those for validation were drawn from points with targets.
-    placement: parallel.data says where rows of points live.  point_bytes: those of a point that a rank keeps.
-    before: points of the pieces of a stream that come before these.
-    finishing: full MAC ends with steps of all points, as these values have them; None: it does not.  opening: another
-    method begins with the weights with which stochastic MAC of these values would; None: it does not.
-    columns: of the data, of a net that is trained on coordinates of fewer points (data/wide.py), which its chain reads;
-    0: it reads the columns.  minibatches: an iteration of full MAC has this number of Z-steps, each of its own points;
-    running: the W-step behind each is on sums over points that are kept of the others.
-    config: this one, without the half steps' keys where there are none; another net is resolved from it.
-    Two are equal whose runs are, however their configs say it.
+    ring: trains the segments of inexact solvers, which travel round a ring of blocks of points; None: there is none.
+    method, stochastic, baseline, selection, start, run: the values of these tables.
+    placement: where rows of points live, by parallel.data.
+    point_bytes: the bytes of a point that a rank keeps.
+    repeatable: the run can be repeated on other points.
+    gains: repeating it on all points gains points, since those for validation were drawn from points with targets.
+    before: the number of points of the former pieces of a stream.
+    finishing: the values of the steps of all points with which full MAC ends; None: it ends without.
+    opening: the values of the stochastic MAC whose first weights this run begins with; None: it has others.
+    columns: the number of the data's columns, if the chain reads coordinates in the span of fewer points
+        (data/wide.py); 0: the chain reads the columns.
+    minibatches: the number of Z-steps in an iteration of full MAC, each of its own points.
+    running: the W-step behind each Z-step keeps the sums over the points of the others.
     """
 
     config: Config = field(compare=False)
@@ -353,24 +373,28 @@ class Resolved:
 
     @property
     def whole_steps(self) -> bool:
-        """Tells whether each step of stochastic MAC is of all points."""
+        """Tells whether each step of stochastic MAC takes all points."""
         return self.method.name == "stochastic" and self.stochastic.batch == "all"
 
     def minibatch(self, n_train: int, epoch: int = 0) -> int:
-        """The number of points of a minibatch in an epoch; "all" is all of them.
+        """Returns the number of points of a minibatch in an epoch, which is n_train if `batch` is "all".
 
-        At first it is `batch`, but at most a twentieth of all (of labels a tenth; or BATCH_LEAST); as many more in
-        `grow_every` epochs, and so on, up to `batch_max` and a fifth of all.
+        The first is `batch`, but at most a twentieth of all points (with labels a tenth) or BATCH_LEAST.  It grows by
+        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all.  Where the targets are not
+        inputs, GROWN_FEW or that twentieth are the most: noise of small minibatches keeps a net from overfitting.
         """
         keys = self.stochastic
         if keys.batch == "all":
             return n_train
         fewest = tuned.EPOCH_LEAST_LABELS if self.loss.labels else tuned.EPOCH_LEAST
-        first = min(keys.batch, max(n_train // fewest, tuned.BATCH_LEAST))
-        most = min(keys.batch_max, max(n_train // tuned.EPOCH_GROWN, tuned.BATCH_LEAST, first))
+        share, grown = n_train // fewest, n_train // tuned.EPOCH_GROWN
+        first = min(keys.batch, max(share, tuned.BATCH_LEAST))
+        if not self.autoencoder:
+            grown = max(share, min(grown, tuned.GROWN_FEW * tuned.EPOCH_LEAST // fewest))
+        most = min(keys.batch_max, max(grown, tuned.BATCH_LEAST))
         return min(int(first * (1.0 + epoch / keys.grow_every)), most)
 
     def travels(self, segment: int) -> bool:
-        """Tells whether a segment's regressions go round the ring of blocks: all ranks do none of them jointly."""
+        """Tells whether a segment's regressions travel round the ring of blocks of points."""
         regression = self.regressions[segment]
         return self.ring is not None and not (regression.solver.exact or regression.by_fitter)

@@ -1,4 +1,4 @@
-"""Candidates of a selection, and what they cost: units of dense layers, centres, widths of these, and ridges."""
+"""Candidates of a selection are units of dense layers, numbers and widths of centres, and ridges; each has a cost."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ CRITERIA: dict[str, Callable[[int], float]] = {
     "bic": lambda n: 0.5 * math.log(n),
     "mdl": lambda n: 0.5 * max(math.log(n / (2.0 * math.pi)), 0.0),
 }
-"""A parameter costs this in units of epsilon^2 in addition to E1, half the sum of squares, for n points: half of what
-it costs in addition to -2 log likelihood = sum of squares / epsilon^2."""
+"""The cost of a parameter for n points, in units of epsilon^2, that is added to E1, half the sum of squares.  It is
+half of the criterion's usual cost, which is added to -2 log likelihood = sum of squares / epsilon^2."""
 
 
 def each(given: list[float | list[float]], count: int) -> list[list[float]]:
-    """Gives a list of candidates for each of `count` layers.  Collective: no.
+    """Makes a list of candidates for each of `count` layers.  Collective: no.
 
-    given: one list of numbers, for all of them, or a list for each.
+    given: one list of numbers for all layers, or a list for each.
     """
     lists = [entry for entry in given if isinstance(entry, list)]
     numbers = [entry for entry in given if not isinstance(entry, list)]
@@ -38,17 +38,17 @@ def each(given: list[float | list[float]], count: int) -> list[list[float]]:
 
 
 def basis_layers(of: Resolved) -> list[int]:
-    """The numbers of the hidden layers of radial basis functions.  Collective: no."""
+    """Lists the hidden layers of radial basis functions, counted from 0.  Collective: no."""
     return [layer for layer, kind in enumerate(of.activations) if kind == "rbf"]
 
 
 def widths_of(of: Resolved) -> dict[int, float]:
-    """The width of each hidden layer that has one, by the layer's number.  Collective: no."""
+    """Returns the width of each hidden layer that has one, by the layer's number.  Collective: no."""
     return of.config.model.by_layer("width")
 
 
 def ridge_segments(of: Resolved) -> dict[int, int]:
-    """The segments whose ridge can be selected, dense layers fitted in closed form, and the parameter block of each."""
+    """Returns {segment: parameter block} of the dense layers fitted in closed form, whose ridge can be selected."""
     return {
         k: of.chain.segments[k].regressed[0]
         for k, regression in of.regressions.items()
@@ -57,20 +57,20 @@ def ridge_segments(of: Resolved) -> dict[int, int]:
 
 
 def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
-    """The candidates of each segment whose ridge is selected, that of the start among them.  Collective: no."""
+    """Returns the candidates of each segment whose ridge is selected, with that of the start.  Collective: no."""
     starts = of.shaping.ridges
     tried = dict(zip(starts, each(of.selection.ridges, len(starts)), strict=True))
     return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in ridge_segments(of).items() if tried[b]}
 
 
 class Candidates(NamedTuple):
-    """The candidates for one segment's regression: a linear layer, and radial basis functions that it may read.
+    """Holds the candidates for one segment's regression: a linear layer, and radial basis functions that it may read.
 
     layer: the hidden layer of radial basis functions; -1 where the linear layer reads other inputs.
     block: the parameter block of the linear layer.
-    counts: the numbers of inputs that are compared; several of centres, else one.
-    widths, ridges: those compared; () where there is nothing to choose.
-    price: of a parameter, in the scale of E1.
+    counts: the numbers of inputs that are compared; several if they are centres, else one.
+    widths, ridges: those that are compared; () where there is nothing to choose.
+    price: the cost of a parameter, on the scale of E1.
     own: the number of parameters of a centre.
     outputs: the number of weights that each input has.
     """
@@ -86,16 +86,16 @@ class Candidates(NamedTuple):
     outputs: int
 
     def cost(self, counts: Array, degrees: Array | float | None = None) -> Array:
-        """C = price (own M + outputs M) of M inputs; where ridges are compared, the second M is the degrees."""
+        """Computes C = price (own M + outputs M) for M inputs; where ridges are compared, the second M is `degrees`."""
         if degrees is None:
             return self.price * (self.own + self.outputs) * counts
         return self.price * (self.own * counts + self.outputs * degrees)
 
 
 def candidates_of(of: Resolved, n: int) -> list[Candidates]:
-    """The regressions that a selection compares, for n points; numbers of centres up to the net's own.
+    """Lists the candidates of each regression that a selection compares, for n points.
 
-    Collective: no.
+    Numbers of centres go up to that of the net.  Collective: no.
     """
     keys, chain, basis, candidates = of.selection, of.chain, basis_layers(of), list[Candidates]()
     ridges, layers, present = ridges_of(of), iter(basis), widths_of(of)
@@ -117,9 +117,12 @@ def candidates_of(of: Resolved, n: int) -> list[Candidates]:
 
 @dataclass(frozen=True)
 class Place:
-    """Hidden layer `layer` is map `at`, with parameter block `block`; the maps before `end` give its outputs.
+    """Says where a dense layer whose size is selected stands in the net; the next layer has the next block.
 
-    The next layer has the next block.  sizes: the candidates, in increasing order.
+    layer: its number among the hidden layers, from 0.
+    at, block: the number of its map, and its parameter block.
+    end: the maps before this one compute the layer's outputs.
+    sizes: the candidates, in increasing order.
     """
 
     layer: int
@@ -130,9 +133,10 @@ class Place:
 
 
 def places(of: Resolved) -> list[Place]:
-    """The dense layers for which selection.sizes has candidates; the same for a net of any sizes.  Collective: no.
+    """Lists the dense layers for which selection.sizes has candidates; the same for a net of any sizes.
 
-    Raises UsageError for layers that keep other numbers than those of units, and for those read by such layers.
+    Raises UsageError for layers that cannot change their size: others than dense ones with an elementwise activation
+    that a dense layer reads.  Collective: no.
     """
     layers = layers_of(of.config.model, of.chain.n_in, of.chain.n_out)
     dense_layers, before = list[Place](), list[Map]()
@@ -157,7 +161,10 @@ def places(of: Resolved) -> list[Place]:
 
 
 def check_selection(of: Resolved) -> None:
-    """Refuses candidates that no selection compares, and layers that it cannot change.  Collective: no."""
+    """Raises UsageError for candidates that no selection compares, and for layers that it cannot change.
+
+    Collective: no.
+    """
     if of.selection.criterion == "none":
         return
     _check_lists(of)
@@ -180,7 +187,7 @@ def check_selection(of: Resolved) -> None:
 
 
 def _check_lists(of: Resolved) -> None:
-    """Refuses lists of candidates that are not those of the layers."""
+    """Refuses lists of candidates that do not match the net's layers, one list for each."""
     keys, units, basis = of.selection, of.config.model.units, sum(is_basis(m) for m in of.chain.maps)
     if keys.widths and not basis:
         raise UsageError(
@@ -229,9 +236,9 @@ def _check_ridges(of: Resolved) -> None:
 
 
 def _check_price(of: Resolved, of_what: str, count: int, which: str) -> None:
-    """Refuses epsilon2 where it is neither one number nor one for each of some regressions.
+    """Refuses epsilon2 if it is neither one number nor one for each of `count` regressions.
 
-    of_what, which: words for the message; count: the number of these regressions.
+    of_what, which: words for the message.
     """
     given = of.selection.epsilons(count)
     if len(given) != count:
@@ -242,7 +249,7 @@ def _check_price(of: Resolved, of_what: str, count: int, which: str) -> None:
 
 
 def _check_units(of: Resolved) -> None:
-    """Refuses what a selection of units cannot do."""
+    """Refuses nets whose units cannot be selected, and other than one epsilon2."""
     if any(is_basis(m) for m in of.chain.maps):
         raise UsageError(
             f'selection.criterion = "{of.selection.criterion}" compares radial basis functions by E_Q and units by E1, '
@@ -252,7 +259,7 @@ def _check_units(of: Resolved) -> None:
 
 
 def _check_centres(of: Resolved) -> None:
-    """Refuses what a selection of centres and ridges cannot do."""
+    """Refuses nets whose centres and ridges cannot be selected, and another number of epsilon2 than of regressions."""
     config, chain, keys, said = of.config, of.chain, of.selection, f'selection.criterion = "{of.selection.criterion}"'
     basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
     dense = [k for k in ridges_of(of) if not chain.segments[k].leading]
@@ -277,6 +284,6 @@ def _check_centres(of: Resolved) -> None:
         if any(m in basis for m in segment.maps) and not (linear and "bias" not in segment.maps[1].capabilities):
             raise UsageError(
                 f"{said} needs radial basis functions that begin their segment and are read by one linear layer, and "
-                f"segment {k} has others; change model.activation or model.sites, "
-                'use model.loss = "squared", or criterion = "none"'
+                f"segment {k} has others; change model.activation, model.sites, model.output or model.loss, or use "
+                'selection.criterion = "none"'
             )

@@ -1,4 +1,7 @@
-"""Refuses what numbers, kinds and order of a net's layers rule out; plan/resolve.py what does not go together."""
+"""Checks of a net's structure refuse configs by the numbers, kinds and order of its layers.
+
+Which values of keys do not go together is decided in plan/resolve.py.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from macmpi.plan.resolved import Resolved
 from macmpi.solvers.fitters import FITTERS, Fitter
 
 MOST_EMBEDDED = 20_000
-"""Points whose pairwise similarities fit into memory."""
+"""The most points whose pairwise similarities fit into memory."""
 
 FLOAT32_MU = 1e4
-"""Largest mu at which float32 coordinates still carry the constraints' digits."""
+"""The largest mu at which float32 coordinates still carry the constraints' digits."""
 
 
 def check_layers(config: Config, chain: Chain, n_train: int) -> None:
-    """Refuses numbers of centres, sites and points that do not fit; before solvers are chosen.  Raises UsageError."""
+    """Refuses numbers of centres, sites and points that do not fit, before solvers are chosen.  Raises UsageError."""
     model, start, nested = config.model, config.start.method, config.method.nested
     if not nested and model.precision == "float32" and config.penalty.mu_max > FLOAT32_MU:
         raise UsageError(
@@ -42,10 +45,10 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
             _check_trainable(config, k, segment)
     sites, basis = len(chain.sites), any(map(is_basis, chain.blocks))
     if (start in ("elastic_embedding", "file") and sites != 1) or (start in ("pca", "itq") and basis and sites > 1):
-        raise UsageError(
-            f'start.method = "{start}" gives the coordinates of one code, and model.sites makes '
-            f'{sites} sites; use "after" at the code and "none" elsewhere'
-        )
+        lack = f'model.sites makes {sites} sites; use "after" at the code and "none" elsewhere'
+        if nested:
+            lack = f'method.name = "{config.method.name}" has none; use "mac", or start.method = "uniform"'
+        raise UsageError(f'start.method = "{start}" gives the coordinates of one code, and {lack}')
     if start == "elastic_embedding" and n_train > MOST_EMBEDDED:
         raise UsageError(
             f'start.method = "elastic_embedding" compares all pairs of points: at most {MOST_EMBEDDED:,} of them, and '
@@ -59,15 +62,16 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
-            'method.name = "alternating" needs a net of two halves with one site, at a linear code between them; '
-            'use model.sites = "after" there and "none" elsewhere, or method.name = "mac"'
+            'method.name = "alternating" needs one site, at a linear code that one layer makes of the data or of '
+            'radial basis functions; use model.activation = "linear" and model.sites = "after" there, "none" '
+            'elsewhere, or method.name = "mac"'
         )
 
 
 def _check_stage(map_: Map, after: Map, n_train: int) -> None:
-    """Refuses a layer whose units are more than there are points to find them among, or whose runs than columns.
+    """Refuses a staged layer with more units than patches to find them among, or with more runs than columns.
 
-    after: the map behind `map_`, of whose runs of units each is found by itself.
+    after: the activation behind `map_`; each of its runs of units is found by itself.
     """
     units, columns, run = (map_.parameter_shape or (0, 0))[0], map_.columns, after.run_length
     count = run if run > 1 else units
@@ -134,10 +138,10 @@ def _remedy(inside: Map) -> str:
 
 
 def check_choices(of: Resolved) -> None:
-    """Refuses restraints of layers that multiply no inputs, a solver under an activation that it cannot train, a ring
-    that nothing travels, and a stream that another method than stochastic MAC would read.
+    """Refuses choices that the settled net rules out.  Raises UsageError.
 
-    Raises UsageError.
+    These are: restraints of layers that multiply no inputs, a solver under an activation that it cannot train, a ring
+    on which no layer travels, and a stream for another method than stochastic MAC.
     """
     if of.stochastic.stream and of.method.name != "stochastic":
         raise UsageError(
@@ -156,18 +160,21 @@ def check_choices(of: Resolved) -> None:
     lacking = [k for k, own in of.regressions.items() if of.running and not own.solver.exact]
     if lacking and min(lacking) == len(of.chain.sites):
         raise UsageError(
-            'w_step.sums = "running" keeps the sums of regressions in closed form, and the output layer has another '
-            '(penalty, loss or activation); use w_step.sums = "whole", or model.loss = "squared" and no others'
+            'w_step.sums = "running": the output layer (its loss, penalty, activation) has no closed form; use "whole"'
         )
     if of.ring and not any(map(of.travels, of.regressions)):
+        same = "" if all(own.by_fitter for own in of.regressions.values()) else ', or w_step.linear_solver = "same"'
         raise UsageError(
-            'w_step.schedule = "ring": every layer is linear and fitted in closed form, so that nothing travels; use '
-            'w_step.schedule = "units", or w_step.linear_solver = "same"'
+            'w_step.schedule = "ring": closed forms or fitters fit every layer, so that nothing travels; use '
+            f'w_step.schedule = "units"{same}'
         )
 
 
 def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Loss) -> None:
-    """Refuses what fitters cannot do, before solvers are chosen.  Raises UsageError."""
+    """Refuses fitters at layers that they cannot fit, before solvers are chosen.  Raises UsageError.
+
+    names: the fitter of each parameter block that has one.
+    """
     for b, name in names.items():
         map_, own = chain.blocks[b], _known(name)
         word = f'a layer ({map_.kind}) is fitted by "{name}"'
@@ -212,7 +219,7 @@ def _does_nothing(map_: Map) -> bool:
 
 
 def _known(name: str) -> Fitter:
-    """Gives the fitter of a name that a layer names as its own.  Raises UsageError where no package has it."""
+    """Makes the fitter that a layer names as its own.  Raises UsageError where no package has it."""
     try:
         fitter: Fitter = class_of("fitters", name)()
         return fitter

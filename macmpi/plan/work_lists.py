@@ -1,7 +1,7 @@
-"""Work lists: phases of tasks, done by each rank alone or by all ranks jointly, with an exchange behind each phase.
+"""A work list has phases of tasks, done by one rank alone or by all ranks jointly; an exchange ends each phase.
 
-Which phases there are depends on where the points are, on the solvers and on how large Grams are; whoever carries a
-list out, or predicts how long it takes, reads the phases alone.
+The phases depend on where the points are, on the solvers and on the sizes of Grams.  The code that carries a list out,
+or predicts how long it takes, reads nothing but the phases.
 """
 
 from __future__ import annotations
@@ -14,12 +14,17 @@ from typing import Any, NamedTuple
 from macmpi.parallel.tiles import Assigned, Tile, assigned, places
 
 SPLITS = 32
-"""At most this many numbers of early jobs are compared."""
+"""`assign_work` tries at most this many numbers of early jobs."""
 
 
 @dataclass(frozen=True)
 class Gram:
-    """The Gram that the units of a segment share, or some rows of it.  place: where they lie among the Grams."""
+    """Is the task of summing a Gram that the units of a segment share, or some rows of it.
+
+    rows: those rows; None: all.
+    place: where they lie among the Grams.
+    cost: in multiplications.
+    """
 
     segment: int
     rows: Tile | None
@@ -29,18 +34,19 @@ class Gram:
 
 @dataclass(frozen=True)
 class Factor:
-    """A task: all ranks together make the factor of a segment's large Gram, each some pieces of it."""
+    """Is the task of factoring a segment's large Gram, of which each rank makes some pieces."""
 
     segment: int
 
 
 @dataclass(frozen=True)
 class Job:
-    """The atom of the W-step: a tile of units of a segment's parameter block, or, where `units` is None, a segment.
+    """Is the task of solving a regression: the smallest piece of a W-step.
 
-    Of a fitter that fits rows of the weights apart, `units` are such rows.
-
-    place: where its weights lie in the flat buffer.
+    units: a tile of units of the segment's parameter block, or rows of its weights if a fitter fits these one by one;
+        None: all weights of the segment.
+    place: where the weights lie in the flat buffer.
+    cost: as the solver estimates it.
     """
 
     segment: int
@@ -51,14 +57,19 @@ class Job:
 
 @dataclass(frozen=True)
 class Tour:
-    """Jobs that go round the ring of blocks of points, and come back."""
+    """Is the task of sending jobs round the ring of ranks, each of which trains them on its own points."""
 
     jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True)
 class Layer:
-    """A layer that a trainer fits: map number `map` of a segment.  place: where its weights lie."""
+    """Is the task of fitting a layer by its trainer.
+
+    map: the number of its map in the segment.
+    block, place: its parameter block, and where its weights lie in the flat buffer.
+    cost: the number of its weights.
+    """
 
     segment: int
     map: int
@@ -71,10 +82,10 @@ Task = Gram | Factor | Job | Tour | Layer
 
 
 class Exchange(NamedTuple):
-    """The exchange behind a phase, of "grams" or of "weights".
+    """Describes the exchange behind a phase, of "grams" or of "weights".
 
-    parts: for each rank the places of its results; () where all ranks did the phase's tasks jointly: of Grams each has
-        its part, of weights all, but rounded differently.
+    parts: for each rank the places of its results.  () if all ranks did the tasks jointly: then each has a part of the
+        Grams, or all weights, but rounded differently.
     """
 
     what: str
@@ -83,11 +94,11 @@ class Exchange(NamedTuple):
 
 @dataclass(frozen=True)
 class Phase:
-    """A phase of a work list, after which ranks exchange what they have made.
+    """Is a phase of a work list, after which ranks exchange their results.
 
     joint: tasks that all ranks do together, one after the other.
     own: for each rank the tasks that it does alone.
-    exchange: None where nothing is exchanged.
+    exchange: None if nothing is exchanged.
     """
 
     joint: tuple[Task, ...] = ()
@@ -95,22 +106,22 @@ class Phase:
     exchange: Exchange | None = None
 
     def tasks(self, rank: int) -> tuple[Task, ...]:
-        """The tasks in which a rank has a part, in their order."""
+        """Returns the tasks in which a rank has a part, in their order."""
         return self.joint + (self.own[rank] if self.own else ())
 
 
 @dataclass(frozen=True)
 class WorkList:
-    """Regressions and what they need, or layers that trainers fit, in phases.
+    """Lists, in phases, regressions with their Grams and factors, or layers that trainers fit.
 
-    features: segments whose features ranks make before the first phase, each the rows of its own points.
+    features: segments whose features are made before the first phase; each rank makes the rows of its own points.
     """
 
     phases: tuple[Phase, ...]
     features: tuple[int, ...] = ()
 
     def jobs_of(self, rank: int) -> tuple[Job, ...]:
-        """The jobs in which a rank has a part."""
+        """Returns the jobs in which a rank has a part."""
         return tuple(job for phase in self.phases for task in phase.tasks(rank) for job in _jobs(task))
 
     @cached_property
@@ -125,7 +136,7 @@ class WorkList:
 
     @cached_property
     def grams(self) -> tuple[Gram, ...]:
-        """The Grams that are made again, or their rows."""
+        """The tasks of Grams that are made again, or of their rows."""
         return tuple(gram for task in self.tasks for gram in _grams(task))
 
     @cached_property
@@ -162,9 +173,10 @@ def _grams(task: Task) -> Iterator[Gram]:
 def each_its_own(
     jobs: Sequence[Job], grams: Sequence[Gram], old: Sequence[Factor], new: Sequence[Factor], ranks: int
 ) -> tuple[Phase, ...]:
-    """Every rank has all points: each does jobs, and rows of large Grams, of its own.
+    """Makes phases for ranks that have all points: each does its own jobs, and its own rows of large Grams.
 
-    old, new: factors of large Grams that stay as they are, and of those that are made again.
+    grams: the Grams that are made again.
+    old, new: the factors of large Grams that stay as they are, and of large ones among `grams`.
     """
     whole, rows = (tuple(g for g in grams if (g.rows is None) is alike) for alike in (True, False))
     during, late = assign_work(jobs, rows, ranks)
@@ -180,9 +192,10 @@ def each_its_own(
 def all_jointly(
     tasks: Sequence[Task], grams: Sequence[Gram] = (), old: Sequence[Factor] = (), new: Sequence[Factor] = ()
 ) -> tuple[Phase, ...]:
-    """Makes phases in which all ranks do every task together, for each rank holds its own points alone.
+    """Makes phases in which all ranks do every task jointly, since each rank holds only its own points.
 
-    old, new: factors of large Grams that stay as they are, and of those that are made again.
+    grams: the Grams that are made again.
+    old, new: the factors of large Grams that stay as they are, and of large ones among `grams`.
     """
     return _not_empty(
         Phase((*old, *grams), (), Exchange("grams") if grams else None),
@@ -191,7 +204,7 @@ def all_jointly(
 
 
 def by_one(jobs: Sequence[Job | Layer], ranks: int, copied: Sequence[Layer] = ()) -> tuple[Phase, ...]:
-    """Makes a phase of jobs or layers, each done by one rank, by cost.
+    """Makes a phase of jobs or layers, which are assigned to ranks by cost.
 
     copied: layers that every rank computes for itself, since their weights are rows of coordinates.
     """
@@ -205,9 +218,10 @@ def _not_empty(*phases: Phase) -> tuple[Phase, ...]:
 
 
 def assign_work(jobs: Sequence[Job], rows: Sequence[Gram], ranks: int) -> tuple[Assigned[Any], Assigned[Job]]:
-    """By rank: rows of large Grams with early jobs, which need not wait for them; then late jobs.
+    """Assigns rows of large Grams with early jobs, which need not wait for these Grams, and then late jobs.
 
-    Early are as many of the costliest jobs that need not wait as make the busiest ranks of both phases least busy.
+    Of the jobs that need not wait, the costliest are early, as many as keep the busiest ranks of both phases least
+    busy.  Returns for each phase the tasks of each rank.
     """
     if not rows:
         return ((),) * ranks, assigned(jobs, ranks)
@@ -216,7 +230,7 @@ def assign_work(jobs: Sequence[Job], rows: Sequence[Gram], ranks: int) -> tuple[
     bound = [j for j in jobs if j.segment in waiting]
 
     def split(early: int, last: bool) -> tuple[Assigned[Any], Assigned[Job]]:
-        """Assigns both phases, with this number of early jobs."""
+        """Assigns both phases, with `early` early jobs."""
         during: list[Any] = [*rows, *free[:early]]
         return assigned(during, ranks, last), assigned([*bound, *free[early:]], ranks, last)
 

@@ -1,1 +1,1 @@
-"""After a run, without MPI: the trained net, the curve read back, pictures."""
+"""After a run these modules read its net and its curve, and draw pictures; they need no MPI."""

@@ -1,7 +1,8 @@
-"""The model card: what a net was trained on, how, by what and how well.  model.h5 holds it as one attribute, JSON.
+"""The model card says on which data a net was trained, how, on which machine, and how well.
 
-An attribute, since datasets hold what a run computes, which has the same bits on any number of ranks: comparisons of
-two models compare those and leave this attribute out, with its seconds, its machine and its ranks.
+model.h5 has it as an attribute, in JSON.  The datasets of model.h5 have what a run computes, which has the same bits on
+any number of ranks.  So comparisons of two models compare the datasets, and leave out this attribute with its seconds,
+its machine and its ranks.
 """
 
 from __future__ import annotations
@@ -23,21 +24,21 @@ from macmpi.results.scores import Labels, Numbers
 from macmpi.state import Errors
 
 NAME = "card"
-"""The attribute of model.h5."""
+"""The name of the card's attribute of model.h5."""
 
 MOST_RECORDS = 200
-"""Records of a curve that a card keeps, evenly spaced; the first, the last and that of the best weights among them."""
+"""A card keeps at most this many records of a curve, evenly spaced from the first to the last, and that of the best."""
 
 MOST_OUTPUTS = 100
 """The most outputs or classes with scores of their own."""
 
 
 NEEDED = ("iteration", "mu", "E1_train", "E1_val", "seconds")
-"""Numbers without which a line of curve.jsonl is no record."""
+"""The numbers without which a line of curve.jsonl is no record."""
 
 
 class Finite:
-    """Numbers that are read from JSON into a class of this kind are finite."""
+    """Is the base of classes that are read from JSON and whose numbers must be finite."""
 
     __pydantic_config__: ClassVar[Any] = {"allow_inf_nan": False}
 
@@ -47,7 +48,7 @@ Count = Annotated[int, Interval(ge=0, le=2**53)]
 
 @dataclass(frozen=True)
 class About(Finite):
-    """The data: source as the config names it, SHA-256 of the arrays, numbers of points and of columns."""
+    """Describes the data: source as in the config, SHA-256 of the arrays, and the numbers of points and columns."""
 
     source: str
     sha256: str
@@ -59,10 +60,13 @@ class About(Finite):
 
 @dataclass(frozen=True)
 class Training(Finite):
-    """The course of training: ended says why it ended, best_iteration where the best weights are of (0: the start).
+    """Describes the course of training.
 
-    constant: they are those of the best constant, since no others were better; best_iteration is 0 then too.  ridges:
-    of each layer whose weights a regression fits, where a selection has chosen them.
+    best_iteration: the iteration of the best weights; 0: the start.
+    ended: why training ended.
+    started, written: when the last launch began, and when the model was written.
+    constant: whether the best weights give the best constant, since no others were better; best_iteration is 0 then.
+    ridges: of each layer whose weights a regression fits, if a selection has chosen them.
     """
 
     method: str
@@ -80,9 +84,10 @@ class Training(Finite):
 
 @dataclass(frozen=True)
 class Error(Finite):
-    """E1 per point of some weights; wrong_*: shares of misclassified points; zeros: of weights that are exactly 0.
+    """Holds E1 per point of some weights, on training and on validation points, of which a refit has none left.
 
-    A refit has no validation points left.
+    wrong_training, wrong_validation: the shares of misclassified points.
+    zeros: the share of weights that are exactly 0.
     """
 
     training: float | None = None
@@ -93,7 +98,7 @@ class Error(Finite):
 
     @classmethod
     def of(cls, errors: Errors) -> Error:
-        """The errors of a state, as a card has them."""
+        """Takes the errors of a card from those of a state."""
         wrong = errors.wrong_train, errors.wrong_validation
         return cls(errors.train, errors.validation, *wrong, errors.zeros)
 
@@ -110,7 +115,7 @@ class Error(Finite):
 
 @dataclass(frozen=True)
 class Record(Finite):
-    """One record of the learning curve."""
+    """Is one record of the learning curve."""
 
     iteration: Count
     phase: str
@@ -127,10 +132,12 @@ class Record(Finite):
 
 @dataclass(frozen=True)
 class Card(Finite):
-    """All of it.  errors: by the name of the weights, "last", "best", "refit".  config: TOML.
+    """Is a whole model card.  Its repr leaves the long parts out.
 
-    scores: of the best weights at the validation points, by name, and `lines` of text; machine: the provenance of the
-    launch that wrote the model (versions, host, arithmetic, command), by name.  Its repr leaves the long parts out.
+    errors: by the name of the weights, "last", "best", "refit".
+    config: as TOML.
+    scores: of the best weights at the validation points, by name, and as `lines` of text.
+    machine: the provenance of the launch that wrote the model, by name: versions, host, arithmetic, command.
     """
 
     data: About
@@ -142,26 +149,26 @@ class Card(Finite):
     machine: dict[str, Any] = field(default_factory=dict, repr=False)
 
     def to_json(self) -> str:
-        """One line of JSON, `plain`."""
+        """Writes the card as one line of JSON, with `plain` values."""
         return json.dumps(plain(self), allow_nan=False)
 
     @staticmethod
     def of_json(text: str) -> Card:
-        """The card of its JSON; keys of later versions are left out.  Raises ValueError, RecursionError."""
+        """Reads a card from JSON, without keys of later versions.  Raises ValueError, RecursionError."""
         card: Card = _adapter().validate_json(text)
         return card
 
 
 @cache
 def _adapter() -> Any:
-    """Gives what reads cards, made once, and only where one is read: it takes longer than many models."""
+    """Makes the reader of cards, once and only if one is read, since that takes longer than reading a model."""
     from pydantic import TypeAdapter
 
     return TypeAdapter(Card)
 
 
 def record_in(line: str) -> dict[str, Any] | None:
-    """The record of a line of curve.jsonl, without the id of the run, or None for what is none."""
+    """Reads the record in a line of curve.jsonl, without the id of the run; returns None for a damaged line."""
     with suppress(ValueError, TypeError, LookupError, OverflowError):
         record = json.loads(line)
         numbers = [record[key] for key in NEEDED]
@@ -172,14 +179,14 @@ def record_in(line: str) -> dict[str, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Numbers, text, arrays and tables as JSON has them: null for what is not finite, no keys without a value."""
+    """Converts numbers, text, arrays and tables to JSON's: numbers that are not finite to null; no keys of None."""
     if isinstance(value, Finite):
         return plain(vars(value))
     if isinstance(value, dict):
         return {str(key): plain(inside) for key, inside in value.items() if inside is not None}
     if isinstance(value, list | tuple):
         return [plain(inside) for inside in value]
-    if isinstance(value, np.longdouble):  # whose list is itself
+    if isinstance(value, np.longdouble):  # its tolist() is itself
         return plain(float(value))
     if isinstance(value, np.generic | np.ndarray):
         return plain(value.tolist())
@@ -189,12 +196,12 @@ def plain(value: Any) -> Any:
 
 
 def evenly(n: int, most: int) -> list[int]:
-    """At most `most` evenly spaced places in n, the first and the last among them."""
+    """Chooses at most `most` evenly spaced places in n, with the first and the last."""
     return list(range(n)) if n <= most else [i * (n - 1) // (most - 1) for i in range(most)]
 
 
 def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
-    """At most MOST_RECORDS records of curve.jsonl, and those of iteration `best`, without their timings."""
+    """Chooses at most MOST_RECORDS records of a curve, and those of iteration `best`; leaves out their timings."""
     kept, keys = {*evenly(len(records), MOST_RECORDS)}, Record.__dataclass_fields__.keys()
     return tuple(
         Record(**{key: record[key] for key in keys & record.keys()})
@@ -204,7 +211,7 @@ def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
 
 
 def scores_by_name(scores: Numbers | Labels) -> dict[str, Any]:
-    """The scores as numbers, arrays and the lines that a run prints.  By output or by class where they are not many."""
+    """Collects scores by name: numbers, the lines that a run prints, and if not too many arrays by output or class."""
     if isinstance(scores, Numbers):
         each = {"rmse": scores.rmse, "mae": scores.mae, "r2_by_output": scores.r2}
         whole: dict[str, Any] = {"r2": scores.total}

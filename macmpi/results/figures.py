@@ -1,6 +1,6 @@
-"""The pictures of a report: one function each, from plain arrays and records to a matplotlib Figure.
+"""Each picture of a report has a function here, which draws a matplotlib Figure from plain arrays and records.
 
-A record is a line of curve.jsonl, a curve all of a run; NaN where a record lacks a value.
+A record is a line of curve.jsonl, a curve all records of a run; a value that a record lacks is NaN.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ ALIKE = 8.0
 """Seconds of several runs are drawn on the same axis if they differ by less than this factor."""
 
 NUMBERED = 20
-"""The most classes of a confusion matrix whose cells hold their numbers."""
+"""The most classes of a confusion matrix whose cells show their numbers."""
 
 MOST_TICKS = 40
-"""Classes that are named at the axes of a confusion matrix; of more, every second or third."""
+"""The most classes that are named at the axes of a confusion matrix; of more classes, every second or third is."""
 
 NUMBERED_RECALL = 0.97
-"""Above this recall places of a curve of retrieval lie too close for their numbers."""
+"""Above this recall the points of a curve of retrieval lie too close together for their numbers."""
 
 GREY, RED, GREEN = "0.45", "#d62728", "#2ca02c"
 LEVEL_STYLES: tuple[Any, ...] = (":", "-.", (0, (1, 4)))
@@ -41,29 +41,29 @@ PHASES = {"seconds_z": "Z-step", "seconds_w": "W-step", "seconds_comm": "exchang
 PHASE_COLOURS = ("#2f4858", "#86bbd8", GREEN, "0.8")
 RUN_COLOURS = ("#1f77b4", "#ff7f0e", "#9467bd", "#17becf", "#8c564b", "#e377c2", "#bcbd22", "#7f7f7f")
 MOST_GROUPS = 20
-"""The most groups whose colours are told apart; more have shades, and beyond twice as many no names."""
+"""Up to this number of groups have distinct colours, more have shades; more than twice as many have no names."""
 
 
 def run_colour(number: int) -> str:
-    """A report's n-th run has this colour in every picture and table."""
+    """Returns the colour of a report's n-th run in every picture and table."""
     return RUN_COLOURS[number % len(RUN_COLOURS)]
 
 
 def column(curve: Curve, key: str) -> Array:
-    """The values of a key in the records, (n,): NaN where a record lacks it."""
+    """Returns the values of a key in the records, (n,); NaN where a record lacks it."""
     return np.array([record.get(key, np.nan) for record in curve], float)
 
 
 def mu_changes(curve: Curve) -> list[int]:
-    """The places of the records after which mu is another."""
+    """Returns the places of the records after which mu changes."""
     mu = column(curve, "mu")
     return [i for i in range(len(mu) - 1) if mu[i + 1] != mu[i]]
 
 
 def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
-    """E1 of the training points and (dashed) of the validation points against seconds and iterations, run by run.
+    """Draws E1 of each run's training points, and dashed of its validation points, against seconds and iterations.
 
-    levels: what to compare with, by name; those that are alike up to a comma are drawn alike.
+    levels: errors to compare with, by name; those with the same name up to a comma are drawn in the same style.
     """
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
@@ -102,8 +102,8 @@ def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
 def _mark_mu(ax: Axes, curve: Curve, x: Array, y: Array, named: bool, offset: float = 9.0) -> None:
     """Marks, on a curve drawn at (x, y), the records after which mu changes.
 
-    named: writes what mu becomes; of many changes at the first and the last.
-    offset: of these words, in points.
+    named: whether to write the new mu, with many changes only at the first and the last.
+    offset: of this text, in points.
     """
     changes = mu_changes(curve)
     if changes:
@@ -138,7 +138,10 @@ def _legend(figure: Figure, ax: Axes) -> None:
 
 @dataclass(frozen=True)
 class Codes:
-    """Points (N, H) and held-out points (M, H), with their groups; order: places on closed loops."""
+    """Holds codes of points (N, H) and of held-out points (M, H), and their groups.
+
+    order: the places of points on closed loops, one for each group.
+    """
 
     points: Array
     held: Array
@@ -148,7 +151,7 @@ class Codes:
 
 
 def loops(codes: Codes) -> dict[int, Array]:
-    """{group: its points in their order, the first again at the end}; {} where there is no order, or no groups."""
+    """Returns {group: its points in their order, then the first again}; {} if there is no order or no groups."""
     if codes.groups is None or codes.order is None:
         return {}
     found = {}
@@ -160,14 +163,17 @@ def loops(codes: Codes) -> dict[int, Array]:
 
 
 def group_colours(groups: Array) -> Callable[[Any], Any]:
-    """The colours of points by their groups: told apart, shades of many, one colour without groups."""
+    """Returns a function that gives the colours of points by their groups, or one colour if it is given None."""
     names = np.unique(groups)
     palette = colormaps["tab20"] if len(names) <= MOST_GROUPS else colormaps["turbo"].resampled(len(names))
     return lambda own: RUN_COLOURS[0] if own is None else palette(np.searchsorted(names, own))
 
 
 def plane(panels: Mapping[str, Codes]) -> Figure:
-    """Codes of 2 dimensions side by side, e.g. before and after training; held-out points have a black edge."""
+    """Draws codes of 2 dimensions side by side, for instance before and after training.
+
+    Held-out points have a black edge.
+    """
     figure = Figure(figsize=(WIDTH, 0.35 + WIDTH / max(len(panels), 2)), layout="constrained")
     known = [g for c in panels.values() for g in (c.groups, c.held_groups) if g is not None]
     colours = group_colours(np.concatenate(known) if known else np.empty(0))
@@ -190,9 +196,11 @@ def plane(panels: Mapping[str, Codes]) -> Figure:
 
 
 def reconstructions(rows: Mapping[str, Array], titles: Sequence[str], framed: Array | Sequence[bool]) -> Figure:
-    """Images: rows by name, each (n, h, w), in colour (n, h, w, 3), the first being the truth.
+    """Draws rows of images, of which the first has the true ones.
 
-    titles: of the columns.  framed: the columns (n,) or the images (rows, n) that are in a red frame.
+    rows: by name, each (n, h, w), or in colour (n, h, w, 3).
+    titles: of the columns.
+    framed: whether each column (n,), or each image (rows, n), has a red frame.
     """
     images = np.stack(list(rows.values()))
     r, n, h, w = images.shape[:4]
@@ -215,10 +223,13 @@ def reconstructions(rows: Mapping[str, Array], titles: Sequence[str], framed: Ar
 
 
 def retrieval(nets: Mapping[str, tuple[Array, Array]], k: int, n: int) -> Figure:
-    """Precision against recall, and recall against the points found, of codes by name.
+    """Draws precision against recall, and recall against the number of points found, for some nets' codes.
 
-    nets: the points within 0, 1, ... bits of a query, and those of its k neighbours that are among them, (H + 1,) each.
-    n: the points that are searched.  Numbers are the bits that differ, of the last code; grey is chance.
+    Numbers at the curve of the last net are the bits that differ; chance is grey.
+
+    nets: by name, how many points are within 0, 1, ... bits of a query, and how many of these are among its k
+        neighbours, (H + 1,) each.
+    n: the number of points that are searched.
     """
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
     left, right = figure.subplots(1, 2)
@@ -238,12 +249,12 @@ def retrieval(nets: Mapping[str, tuple[Array, Array]], k: int, n: int) -> Figure
 
 
 def total(curve: Curve) -> Array:
-    """E1 + C per point, the error and what the architecture costs; NaN where a record has no cost."""
+    """Returns E1 + C per point, the error plus the cost of the architecture; NaN where a record has no cost."""
     return column(curve, "E1_train") + column(curve, "cost")
 
 
 def selection(curve: Curve) -> Figure:
-    """E1 + C against iterations; green where an architecture was chosen, solid where it changed."""
+    """Draws E1 + C against iterations; green where an architecture was chosen, solid where it changed."""
     curve = [record for record in curve if "cost" in record]
     x, y = column(curve, "iteration"), total(curve)
     figure = Figure(figsize=(WIDTH, 4.2), layout="constrained")
@@ -268,7 +279,10 @@ def selection(curve: Curve) -> Figure:
 
 
 def seconds(runs: Mapping[str, Curve]) -> Figure:
-    """Seconds of each phase an iteration, stacked, a panel a run; on the same axes if all can be read there."""
+    """Draws the seconds of each phase of each iteration, stacked, in a panel for each run.
+
+    All panels have the same axis if all can be read there.
+    """
     figure = Figure(figsize=(WIDTH, 0.6 + 2.1 * len(runs)), layout="constrained")
     most = [np.nanmax(sum(column(curve, key) for key in PHASES), initial=0.0) for curve in runs.values()]
     alike = max(most) < ALIKE * min(most)
@@ -289,7 +303,7 @@ def seconds(runs: Mapping[str, Curve]) -> Figure:
 
 
 def against(panels: Mapping[str, tuple[Array, Array]]) -> Figure:
-    """Predicted against true numbers (n,), a panel an output; on the grey line both agree."""
+    """Draws predicted against true numbers (n,), in a panel for each output; on the grey line both agree."""
     columns = min(len(panels), 3)
     rows = -(-len(panels) // columns)
     side = min(WIDTH / columns, 4.5)
@@ -311,7 +325,10 @@ def against(panels: Mapping[str, tuple[Array, Array]]) -> Figure:
 
 
 def confusion(counts: Array, names: Sequence[str]) -> Figure:
-    """Counts (C, C), a row a true class, shaded by their share of it; numbers in the cells of a few classes."""
+    """Draws a confusion matrix (C, C), a row for each true class, shaded by the shares of its points.
+
+    With few classes the cells show their numbers.
+    """
     C = len(names)
     share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1.0)
     side = float(np.clip(1.6 + 0.45 * C, 3.5, WIDTH))

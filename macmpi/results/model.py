@@ -1,4 +1,4 @@
-"""A trained net, usable without MPI: predict, encode, decode, reconstruct."""
+"""A trained net predicts, encodes, decodes and reconstructs; that needs no MPI."""
 
 from __future__ import annotations
 
@@ -28,29 +28,28 @@ from macmpi.typing import Array
 BATCH = 4096
 
 MOST_DENSE = 1 << 22
-"""Numbers of sparse rows that are made dense at a time."""
+"""At most this many numbers of sparse rows are made dense at a time."""
 
 PREFERRED = ("refit", "best", "last")
-"""The weights that a model predicts with are the first of these that its file has."""
+"""A model predicts with the first of these weights that its file has."""
 
 KEEP = "keep to the scaling of their own data; use those, or the same data.scale"
-"""Weights of which this is said cannot hold another scaling."""
+"""Words for weights that cannot be converted to another scaling."""
 
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A trained net f, with the scaling of its data: arrays go in and come out in the data's own units.
+    """Is a trained net f with the scaling of its data: arrays go in and come out in the data's own units.
 
-    A classifier (`classes` given: the label of each output) predicts labels.  one_dimensional: the targets were (N,),
-    and so are the outputs.  columns: those of the table that it was trained on, so that X may be a table, whose
-    columns are found by their names; None of arrays.  history: a record of each iteration, as in curve.jsonl; none of
-    a model that was loaded, whose card has it.  link: of its loss, a key of LINKS; what it makes of the outputs of the
-    net is the mean that is predicted, such as probabilities ("sigmoid") or counts ("exp").  kept: all its weights,
-    flat, by name: "last", "best" (on validation), "refit" (on all points); in_use: the name of those in use.
-    attributes: those of its file, the model card as text among them.  stream: what the next piece of a stream goes on
-    from (methods/stochastic/method.py), by name; nothing of other models.
-
-    Models are equal that predict the same: one net, the same weights, scaling, classes and columns.
+    Models are equal if they predict the same: one net, the same weights, scaling, classes and columns.
+    kept, in_use: its weights (P,) by name, "last", "best" on validation, "refit" on all points; which are in use.
+    classes: the label of each output; a classifier predicts these labels.
+    one_dimensional: the targets were (N,), and so are the outputs.
+    columns: of the table that it was trained on, by whose names a table X is read; None of arrays.
+    history: a record of each iteration, as in curve.jsonl; loaded models have none, but their card has it.
+    link: of its loss, a key of LINKS, turns outputs into means: probabilities ("sigmoid"), counts ("exp").
+    attributes: of its file, with the model card as text.
+    stream: arrays from which the next piece of a stream goes on (methods/stochastic/method.py); {} of other models.
     """
 
     chain: Chain
@@ -71,7 +70,7 @@ class Model:
     def of(
         chain: Chain, kept: dict[str, Array], data: Dataset, link: str = "", card: str = "", history: Sequence[Any] = ()
     ) -> Model:
-        """A net with these weights, flat, by name, for more data like these; the first of PREFERRED are in use.
+        """Makes a model of a net and its weights (P,) by name, trained on `data`; the first of PREFERRED are in use.
 
         link: "" is that of squared errors or, with classes, of cross-entropy; card: as text.
         """
@@ -87,7 +86,7 @@ class Model:
 
     @cached_property
     def weights(self) -> tuple[Array, ...]:
-        """Gives the weights in use, as the matrix of each block."""
+        """The weights in use, as a matrix for each block."""
         return block_views(self.kept[self.in_use].astype(np.float64, copy=False), self.chain.block_shapes)
 
     def __eq__(self, other: object) -> bool:
@@ -98,7 +97,7 @@ class Model:
 
     @cached_property
     def _facts(self) -> tuple[Any, ...]:
-        """All that decides what it predicts, as values that can be compared."""
+        """The facts on which its predictions depend, as values that can be compared."""
         chain = self.chain
         net = json.dumps([[m.spec() for m in chain.maps], chain.sites, chain.numbers, chain.reads], sort_keys=True)
         arrays = (*self.weights, *(A for s in (self.scaling_x, self.scaling_y) for A in s.arrays.values()))
@@ -107,7 +106,7 @@ class Model:
         return net, numbers, self.autoencoder, classes, self.one_dimensional, self.columns, self.link
 
     def with_weights(self, name: str | None) -> Model:
-        """This net with others of its weights in use; None: the first of PREFERRED.  Raises UsageError for others."""
+        """Returns this net with those of its weights in use; None: the first of PREFERRED.  Raises UsageError."""
         if name is None:
             name = next((known for known in PREFERRED if known in self.kept), "last")
         if not isinstance(name, str) or name not in self.kept:
@@ -116,12 +115,12 @@ class Model:
 
     @property
     def task(self) -> str:
-        """The net classifies, reconstructs or regresses: its task in a word."""
+        """The net's task in a word: "classifier", "autoencoder" or "regression"."""
         return "classifier" if self.classes is not None else "autoencoder" if self.autoencoder else "regression"
 
     @property
     def sizes(self) -> str:
-        """The units of its layers, as "64-32-8-32-64"."""
+        """The sizes of its layers, for instance "64-32-8-32-64"."""
         return "-".join(map(str, self.chain.layer_sizes))
 
     def __repr__(self) -> str:
@@ -129,9 +128,9 @@ class Model:
 
     @cached_property
     def card(self) -> Card | None:
-        """The model card: data, config, curve, scores, machine.  None of files of older versions and of start.h5.
+        """The model card: data, config, curve, scores, machine.  Older files and start.h5 have none.
 
-        Raises UsageError where it is damaged.  Collective: no.
+        Raises UsageError if it is damaged.  Collective: no.
         """
         text = self.attributes.get(NAME)
         try:
@@ -142,7 +141,7 @@ class Model:
 
     @property
     def ended(self) -> str:
-        """Training ended so, as its card has it, which is not checked; "" without a card."""
+        """Why training ended, as its card says, which is not checked here; "" without a card."""
         text = self.attributes.get(NAME)
         return str(json.loads(text)["training"]["ended"]) if text else ""
 
@@ -152,29 +151,27 @@ class Model:
         return code_end(self.chain)
 
     def predict(self, X: Any) -> Array:
-        """f(X) through the link: (N, D) -> (N, L), or (N,) where the targets were, or a classifier's labels (N,).
+        """Computes f(X) through the link: (N, D) -> (N, L), or (N,) if the targets were, or a classifier's labels (N,).
 
-        X: an array, or a table (pandas, polars, pyarrow).  Where D = 1, X may be (N,); else X (D,) is one point.
-        Raises UsageError when X has other columns.
-
-        Collective: no.
+        X: an array, or a table (pandas, polars, pyarrow).  If D = 1, X may be (N,); else X (D,) is one point.
+        Raises UsageError if X has other columns.  Collective: no.
         """
         F = self._run(X, 0, len(self.chain.maps), "X")
         return self._shaped(F) if self.classes is None else self.classes[F.argmax(axis=1)]
 
     def probabilities(self, X: Any) -> Array:
-        """A classifier's probability of each class: (N, D) -> (N, classes); of several labels what `predict` gives."""
+        """Computes the probability of each class, (N, D) -> (N, classes); with several outputs of yes or no, (N, L)."""
         self.check_action("probabilities")
         F = self._run(X, 0, len(self.chain.maps), "X")
         return F if self.classes is None else LINKS["softmax"](F)
 
     def reconstruct(self, X: Any) -> Array:
-        """An autoencoder's output for X: (N, D) -> (N, D), or (N,) where it was trained on that."""
+        """Computes an autoencoder's outputs for X: (N, D) -> (N, D), or (N,) if it was trained on (N,)."""
         self.check_action("reconstruct")
         return self.predict(X)
 
     def check_action(self, name: str) -> None:
-        """Raises UsageError where the net does not have this method, whatever the data.  Collective: no."""
+        """Raises UsageError if this method makes no sense for the net, whatever the data.  Collective: no."""
         if name == "probabilities" and self.classes is None and self.link != "sigmoid":
             raise UsageError("this model is no classifier: use predict")
         if name == "bits" and not self.chain.codes:
@@ -183,27 +180,27 @@ class Model:
             raise UsageError("this model is not an autoencoder: use predict")
 
     def encode(self, X: Any) -> Array:
-        """Codes of X: (N, D) -> (N, H_code)."""
+        """Computes the codes of X: (N, D) -> (N, H_code)."""
         return self._run(X, 0, self.code, "X")
 
     def bits(self, X: Any) -> Array:
-        """Codes of a net with a layer of bits, eight to a byte (np.packbits): (N, D) -> (N, ceil(H / 8)), uint8.
+        """Computes the codes of a layer of bits, eight to a byte (np.packbits): (N, D) -> (N, ceil(H / 8)), uint8.
 
-        Of words their numbers in binary, the highest bit first.  Raises UsageError where it has no such layer.
+        Words become their numbers in binary, the highest bit first.  Raises UsageError if it has no such layer.
         """
         self.check_action("bits")
         code = self.chain.codes[0]
         return np.packbits(code.bits(self._run(X, 0, self.chain.maps.index(code) + 1, "X")), axis=1)
 
     def decode(self, codes: Array) -> Array:
-        """Outputs for codes: (N, H_code) -> (N, L), or (N,) where the targets were."""
+        """Computes the outputs for codes: (N, H_code) -> (N, L), or (N,) if the targets were."""
         return self._shaped(self._run(codes, self.code, len(self.chain.maps), "codes"))
 
     def weights_for(self, chain: Chain, data: Dataset) -> Array:
-        """The weights (flat) for another run of this net: the model's scaling of the data exchanged for that of `data`.
+        """Returns the weights (P,) for another run of this net, converted from its own scaling to that of `data`.
 
-        Outputs behind an activation or a link stay what they are in scaled units.  Raises UsageError when the net or
-        the classes differ, or where weights keep to their scaling, as those of radial basis functions do.
+        Outputs behind an activation or a link stay the same in scaled units.  Raises UsageError if the net or the
+        classes differ, or if weights cannot be converted, such as those of radial basis functions.
         """
         chain = chain if data.span is None else chain.reading(len(data.scaling_x.shift))
         for what, own, new in (("input", self.chain.n_in, chain.n_in), ("output", self.chain.n_out, chain.n_out)):
@@ -233,12 +230,12 @@ class Model:
 
     @property
     def points(self) -> int:
-        """The number of points of the stream so far; 0 of models of other data."""
+        """The number of points of the stream so far; 0 for models of other data."""
         return int(self.stream["points"][0]) if self.stream else 0
 
     @property
     def running(self) -> tuple[Scaling, Scaling]:
-        """The scaling from which that of a further piece of a stream goes on; it stays where weights keep to it."""
+        """The scaling that the next piece of a stream updates; it stays as it is if weights cannot be converted."""
         chain, both = self.chain, (self.scaling_x, self.scaling_y)
         of_numbers = self.classes is None and self.link == "identity"
         ends = [(chain.maps[i], chain.blocks[i]) for i in ((0, -1) if of_numbers else (0,))]
@@ -248,9 +245,10 @@ class Model:
         return both if moves else tuple(replace(scaling, seen=None) for scaling in both)  # type: ignore[return-value]
 
     def last_for(self, chain: Chain, data: Dataset) -> dict[str, Array]:
-        """The numbers that a further piece of the stream goes on from, in the scaling of its data.
+        """Returns the numbers from which the next piece of the stream goes on, converted to the scaling of its data.
 
-        The Gram of [x, 1] is that of [r x + s, 1]; inverses are 0 where scalings are far.  Raises as `weights_for`.
+        The Gram of [x, 1] becomes that of [r x + s, 1]; inverses become 0 if scalings differ much.  Raises as
+        `weights_for`.
         """
         at = {name: self._at(self.stream[name], chain, data) for name in ("weights", "average")}
         moved = self._at(self.stream["weights"] + self.stream["step"].astype(float), chain, data)
@@ -264,12 +262,12 @@ class Model:
             G *= r[:, None] * r
             G += np.outer(s, G[-1]) + np.outer(G[:, -1], s) + G[-1, -1] * np.outer(s, s)
         numbers = self.stream["numbers"].copy()
-        if self.link == "identity" and self.classes is None:  # losses are in squares of the targets' scale
+        if self.link == "identity" and self.classes is None:  # losses scale with the squares of the targets
             numbers[2:4] *= np.mean(np.square(self.scaling_y.scale / data.scaling_y.scale))
         return {**at, "step": moved - at["weights"], "grams": grams, **curvature, "numbers": numbers}
 
     def _at(self, flat: Array, chain: Chain, data: Dataset) -> Array:
-        """Gives other weights (flat) for another run of this net, as `weights_for`."""
+        """Converts other weights (P,) of this net for another run, as `weights_for` does."""
         return replace(self, kept={self.in_use: flat}).weights_for(chain, data)
 
     def _shaped(self, F: Array) -> Array:
@@ -300,17 +298,17 @@ class Model:
 
 
 def code_end(chain: Chain) -> int:
-    """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one.
+    """Returns the number of maps up to the code: the hidden layer with the fewest units, at its site if it has one.
 
-    Of words their bits count.  Radial basis functions are none, if there is another layer.
+    The bits of words count as units.  Radial basis functions are no code if there is another layer.
     """
     ends = [(chain.maps[end - 1], end) for end in chain.layer_ends]
     return min(ends, key=lambda m: (is_basis(m[0]), m[0].code.n_bits if m[0].code else m[0].n_out))[1]
 
 
 def codes_of(chain: Chain, Z: Array) -> Array | None:
-    """The columns of the coordinates Z (N, sum H) that belong to the code, or None where it has no site."""
-    sizes = chain.site_sizes  # before theirs may be columns of some units of a layer
+    """Returns the columns of the coordinates Z (N, sum H) that belong to the code; None if it has no site."""
+    sizes = chain.site_sizes  # before them Z may have columns of some units of a layer
     end, widths = code_end(chain), np.cumsum([Z.shape[1] - sum(sizes), *sizes])
     if end not in chain.sites:
         return None
@@ -319,14 +317,14 @@ def codes_of(chain: Chain, Z: Array) -> Array | None:
 
 
 def _listed(what: str, own: list[Any] | None, new: list[Any] | None) -> str:
-    """Says which classes or columns (what) a model has (own) and data have not (new), and the other way round."""
+    """Says which classes or columns (what) a model has (own) and the data lack (new), and the other way round."""
     lacks, more = ([one for one in a or [] if one not in (b or [])] for a, b in ((own, new), (new, own)))
     told = [f"{word} {', '.join(map(str, few[:8]))}" for word, few in (("lack", lacks), ("have", more)) if few]
     return f"other {what} than those of these data, which {' and '.join(told) or 'have them in another order'}"
 
 
 def _another(n_in: int, maps: list[dict[str, Any]], other_in: int, others: list[dict[str, Any]]) -> str:
-    """Says how the net of a model (n_in, maps) is another than that of a config: by its layers, or in a layer."""
+    """Says how the net of a model (n_in, maps) differs from that of a config: by its layers, or within a layer."""
     nets = [
         " ".join([str(n), *(str(m.get("name", m.get("n_out", m["kind"]))) for m in specs)])
         for n, specs in ((n_in, maps), (other_in, others))
@@ -346,9 +344,9 @@ def _another(n_in: int, maps: list[dict[str, Any]], other_in: int, others: list[
 
 
 def _first_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
-    """Exchanges, in the weights W of the first layer, the old scaling of its inputs for the new one.
+    """Converts the weights W of the first layer, in place, from the old scaling of its inputs to the new one.
 
-    Raises UsageError where its weights cannot hold the difference.  Collective: no.
+    Raises UsageError if they cannot be converted.  Collective: no.
     """
     if {"linear", "bias"} <= map_.capabilities:  # [V, c], a column for each input and one for the biases
         W[:, -1] += W[:, :-1] @ ((new.shift - old.shift) / old.scale)
@@ -362,9 +360,9 @@ def _first_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
 
 
 def _last_rescaled(map_: Map, W: Array, old: Scaling, new: Scaling) -> None:
-    """Exchanges, in the weights W of the last layer, the old scaling of the targets for the new one.
+    """Converts the weights W of the last layer, in place, from the old scaling of the targets to the new one.
 
-    Raises UsageError where its weights cannot hold the difference.  Collective: no.
+    Raises UsageError if they cannot be converted.  Collective: no.
     """
     biased = "bias" in map_.capabilities
     if "linear" in map_.capabilities and (biased or np.array_equal(new.shift, old.shift)):
@@ -383,9 +381,9 @@ def _same(old: Scaling, new: Scaling) -> bool:
 
 
 def _uniform(old: Scaling, new: Scaling) -> bool:
-    """Tells whether each of two scalings is one shift and one scale for all columns.
+    """Tells whether each of two scalings has one shift and one scale for all columns.
 
-    Only such can be held by weights that pixels share.
+    Weights that pixels share can only be converted between such scalings.
     """
     return all(not np.ptp(array) for scaling in (old, new) for array in (scaling.shift, scaling.scale))
 

@@ -1,4 +1,4 @@
-"""model.h5, the file of a trained net: written, and read back with every part of it checked."""
+"""A trained net is written to model.h5 and read back; every part of the file is checked when it is read."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from macmpi.typing import Array
 
 FORMAT = 1
 MADE_FROM = "state"
-"""The attribute that says from which state of a run a model was made."""
+"""The attribute that has the fingerprint of the state from which a model was made."""
 
 ENDS = "ends"
-"""The attribute that says what its run was asked for at its end."""
+"""The attribute that has the keys by which the model's run ended."""
 
 PACKAGES = "packages"
-"""The attribute that names the packages that give parts of the net: [group of entry points, name, package]."""
+"""The attribute that names the packages from which parts of the net come: [group of entry points, name, package]."""
 
 UNREADABLE = "it is damaged, or no model.h5, which the command that trained it writes again with --resume auto"
 
@@ -39,7 +39,7 @@ UNREADABLE = "it is damaged, or no model.h5, which the command that trained it w
 def save(model: Model, path: str | Path) -> None:
     """Writes a trained net, with its card and all its weights, to a file that `load` and the commands read.
 
-    Needs no MPI.  Raises UsageError, and StorageError where the file could not be written.  Collective: no.
+    It needs no MPI.  Raises UsageError, and StorageError if the file could not be written.  Collective: no.
     """
     if not isinstance(model, Model):
         raise UsageError(f"model = {shown(model)}: a Model is needed, as macmpi.fit gives (of an estimator: model_)")
@@ -51,7 +51,11 @@ def save(model: Model, path: str | Path) -> None:
 
 
 def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None = None) -> None:
-    """Writes model.h5: the net, all weights that it keeps, the scaling, the card, of Z the code.  Raises OSError."""
+    """Writes model.h5: the net, all weights that it keeps, the scaling, the card, and codes.  Raises OSError.
+
+    attributes: further ones of the file.
+    Z (N, sum H): the coordinates, whose columns that belong to the code are written.
+    """
     chain = model.chain
     arrays = {f"weights/{name}": flat for name, flat in model.kept.items()}
     for side, scaling in (("x", model.scaling_x), ("y", model.scaling_y)):
@@ -74,10 +78,11 @@ def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None 
 
 
 def load(path: str | Path, weights: str | None = None) -> Model:
-    """The trained net of a model.h5, ready to predict (`macmpi.results.model.Model`).  Needs no MPI.  Collective: no.
+    """Reads the trained net of a model.h5, ready to predict (`macmpi.results.model.Model`); that needs no MPI.
 
     weights: "refit" (trained again on all points), "best" (of the lowest validation error along the run) or "last"
-    (after postprocessing); None: the first of these that the file has.  Raises UsageError.
+        (after postprocessing); None: the first of these that the file has.
+    Raises UsageError.  Collective: no.
     """
     path = as_path(path, "path")
     if os.path.isdir(path):
@@ -121,7 +126,7 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         return model.with_weights(weights)
     except UsageError as error:
         raise UsageError(f"{path}: {error}") from None
-    except (OSError, KeyError, RuntimeError) as error:  # h5py's, in words of HDF5
+    except (OSError, KeyError, RuntimeError) as error:  # errors of h5py, whose texts are HDF5's
         number = error.errno if isinstance(error, OSError) else None
         why = f"it cannot be read ({os.strerror(number)})" if number else UNREADABLE
         raise UsageError(f"{path} is not a model: {why}") from None
@@ -130,16 +135,16 @@ def load(path: str | Path, weights: str | None = None) -> Model:
 
 
 def _packages(chain: Chain) -> dict[str, str]:
-    """The attribute that says which parts of a net are given by which other packages; none where none are."""
+    """Makes the attribute that says which parts of a net come from which other packages; {} if none do."""
     needed = {entry for map_ in chain.maps for entry in from_packages(map_.spec())}
     found = [[*entry, _package(*entry)] for entry in sorted(needed)]
     return {PACKAGES: json.dumps(found)} if found else {}
 
 
 def from_packages(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """The entry points, group and name, by which other packages give a map's kind, its activation, and those within it.
+    """Yields group and name of the entry points by which other packages give a map's kind or activation.
 
-    Collective: no.
+    Maps within the map count, too.  Collective: no.
     """
     if spec["kind"] not in KINDS:
         yield GROUP, spec["kind"]
@@ -151,16 +156,17 @@ def from_packages(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _package(group: str, name: str) -> str:
-    """The package, with its version, that gives an entry point; "" where none does."""
+    """Names the package, with its version, that has an entry point; "" if none has."""
     for entry in metadata.entry_points(group=group, name=name):
         return f"{entry.dist.name} {entry.dist.version}" if entry.dist else entry.value
     return ""
 
 
 def _check_packages(specs: list[dict[str, Any]], listed: list[list[str]]) -> None:
-    """Raises UsageError where a part of a net is of a package that is not installed here.
+    """Raises UsageError if a part of a net comes from a package that is not installed here.
 
-    listed: as of `_packages`; older files have none.
+    specs: of the maps.
+    listed: from `_packages`; older files have none.
     """
     known = {(group, name): f"{package}, " for group, name, package in listed}
     for group, name in (entry for spec in specs for entry in from_packages(spec)):
@@ -175,13 +181,13 @@ def _no_number(text: str) -> float:
 
 
 def _ensure(condition: Any, otherwise: str) -> None:
-    """Raises ValueError, which says that a file is no model."""
+    """Raises ValueError with these words if a condition does not hold: the file is then no model."""
     if not condition:
         raise ValueError(otherwise)
 
 
 def _chain(specs: list[dict[str, Any]], sites: list[int], numbers: list[Any], reads: list[Any]) -> Chain:
-    """The chain of a file.  Raises ValueError, or what building maps raises, where they do not fit each other."""
+    """Builds the chain of a file.  Raises ValueError, or what building a map raises, if maps do not fit each other."""
     maps = tuple(build(spec) for spec in specs)
     sizes = [n for m in maps for n in (m.n_in, m.n_out)]
     _ensure(sizes and all(isinstance(n, int) and n > 0 for n in sizes), "its maps have no usable sizes")
@@ -199,9 +205,9 @@ def _chain(specs: list[dict[str, Any]], sites: list[int], numbers: list[Any], re
 
 
 def _numbered(maps: tuple[Map, ...], numbers: list[Any]) -> bool:
-    """Tells whether blocks are numbered as they must be.
+    """Tells whether blocks are numbered correctly.
 
-    Each map with weights has one, those that share one have one shape, and no number is left out.
+    Each map with weights must have a number, maps with the same number one shape, and no number may be left out.
     """
     pairs = [(b, m.parameter_shape) for m, b in zip(maps, numbers, strict=False)]
     blocks = {(b, shape) for b, shape in pairs if b is not None}
@@ -210,7 +216,7 @@ def _numbered(maps: tuple[Map, ...], numbers: list[Any]) -> bool:
 
 
 def _check_weights(flat: Array, chain: Chain) -> None:
-    """Raises as `_chain` where the chain cannot be computed with these weights."""
+    """Raises ValueError or UsageError if the chain cannot be computed with these weights."""
     _ensure(flat.shape == (sum(h * d for h, d in chain.block_shapes),), "its weights are not as many as its maps have")
     _ensure(flat.dtype.kind == "f", "its weights are no floating-point numbers")
     if not np.isfinite(flat).all():
@@ -220,18 +226,18 @@ def _check_weights(flat: Array, chain: Chain) -> None:
 
 
 def _check_stream(held: dict[str, Array], chain: Chain) -> None:
-    """Raises ValueError unless a further piece of a stream can go on from what is held, if anything is."""
+    """Raises ValueError if the arrays of a stream in a file are incomplete or not finite; there may be none at all."""
     weights, grams = (
         sum(a * b for a, b in pairs) for pairs in (chain.block_shapes, [(d, d) for _, d in chain.block_shapes])
     )
     sizes = {"weights": weights, "average": weights, "step": weights, "grams": grams, "numbers": 5, "points": 1}
     found = {name: A.size for name, A in held.items() if A.ndim == 1 and A.dtype.kind in "fi"}
-    complete = found == sizes | {name: found.get(name) for name in ("inverses", "spectra")}  # of the layers' forms
+    complete = found == sizes | {name: found.get(name) for name in ("inverses", "spectra")}  # by the layers' forms
     _ensure(not held or (complete and all(np.isfinite(A).all() for A in held.values())), "its stream cannot go on")
 
 
 def _scaling(file: Any, side: str, size: int) -> Scaling:
-    """The scaling of the `size` columns of a side, "x" or "y".  Raises ValueError."""
+    """Reads the scaling of the `size` columns of a side, "x" or "y".  Raises ValueError."""
     named = [name for name in files.names(file, "scaling") if name.startswith(f"{side}_")]
     arrays = {name[2:]: files.array(file, f"scaling/{name}") for name in named}
     every, positive = [*arrays.values()], [arrays["scale"], arrays.get("limit", np.ones(size))]

@@ -1,4 +1,4 @@
-"""The pictures of some runs are made here, each from its numbers, with what is said below it."""
+"""The pictures of some runs are made here, each with a caption that describes it by its numbers."""
 
 from __future__ import annotations
 
@@ -21,27 +21,31 @@ from macmpi.typing import Array
 DPI = 150
 
 MOST_POINTS, MOST_HELD = 5000, 200
-"""Codes drawn in one picture, of training and of held-out points; of more, evenly spaced ones."""
+"""The most codes in one picture, of training and of held-out points; of more points, evenly spaced ones are drawn."""
 
 MOST_NAMED = 30
-"""Classes whose names a caption lists."""
+"""The most classes whose names a caption lists."""
 
 MOST_OUTPUTS = 9
-"""Outputs whose predictions are drawn."""
+"""The most outputs whose predictions are drawn."""
 
 COLUMNS, HELD_COLUMNS = 8, 3
-"""Sample points of the reconstructions, and how many of them are held out."""
+"""The number of sample points of the reconstructions, and how many of them are held out."""
 
 SEARCHED, ASKED, NEIGHBOURS = 50_000, 200, 100
-"""Retrieval by bits takes at most: training points, evenly spread; queries; points that count as near a query."""
+"""The most training points, queries, and points that count as near a query, for retrieval by bits."""
 
 SHOWN = 5
-"""The nearest images of a query."""
+"""The number of nearest images that are drawn for a query."""
 
 
 @dataclass(frozen=True)
 class Picture:
-    """name: of its file; caption: what it shows, in sentences."""
+    """Is a picture with its title.
+
+    name: of its file.
+    caption: what it shows, in sentences.
+    """
 
     name: str
     title: str
@@ -58,7 +62,7 @@ class Picture:
 
 
 def draw(results: Sequence[Result]) -> Iterator[Picture]:
-    """Every picture that the results allow."""
+    """Yields every picture that the results allow."""
     numbered = [(r, f"-{i}" if len(results) > 1 else "") for i, r in enumerate(results, start=1)]
     yield curves(results)
     for result, number in numbered:
@@ -80,17 +84,17 @@ def draw(results: Sequence[Result]) -> Iterator[Picture]:
 
 
 def colours_of(results: Sequence[Result]) -> list[str]:
-    """The colours of the runs in the pictures that compare them; none for a single run."""
+    """Returns the colours of the runs in the pictures that compare them; none for a single run."""
     return [figures.run_colour(i) for i in range(len(results))] if len(results) > 1 else []
 
 
 def label(result: Result) -> str:
-    """A run's name as matplotlib shows it: dollars are no formula."""
+    """Writes a run's name for matplotlib, in which dollars begin no formula."""
     return result.name.replace("$", r"\$")
 
 
 def curves(results: Sequence[Result]) -> Picture:
-    """Learning curves of all runs."""
+    """Makes the picture of the learning curves of all runs."""
     alike = len({r.data.sha256 for r in results if r.data is not None}) < 2
     compared = [(level, label(r)) for r in results for level in r.levels if not level.share]
     levels = {level.name if alike else f"{level.name}, {run}": level.value for level, run in compared}
@@ -109,7 +113,7 @@ def curves(results: Sequence[Result]) -> Picture:
 
 
 def codes(result: Result, name: str) -> Picture:
-    """The codes before and after training."""
+    """Makes the picture of the codes before and after training."""
     whole = {title: thinned(net) for title, net in result.nets.items()}
     first = next(iter(result.nets.values()))
     data, width = first.data, first.codes.shape[1]
@@ -131,7 +135,7 @@ def codes(result: Result, name: str) -> Picture:
 
 
 def thinned(net: Net) -> Codes:
-    """The codes of a net, of at most `MOST_POINTS` training points and `MOST_HELD` held-out ones."""
+    """Chooses the codes of at most `MOST_POINTS` training points and `MOST_HELD` held-out ones of a net."""
     kept, held = (spread(None, len(A), most) for A, most in ((net.codes, MOST_POINTS), (net.held, MOST_HELD)))
     known, order = groups_of(net.data) or (None, None), net.data.order
     groups, held_groups = (A if A is None else A[rows] for A, rows in zip(known, (kept, held), strict=True))
@@ -139,7 +143,7 @@ def thinned(net: Net) -> Codes:
 
 
 def groups_of(data: Dataset) -> tuple[Array, Array] | None:
-    """A whole number of each training and of each validation point: of the data themselves, else its class."""
+    """Returns the group of each training and each validation point, a whole number: that of the data, or its class."""
     if data.groups is not None or data.classes is None:
         return data.groups
     names = data.classes if data.classes.dtype.kind in "iu" else np.arange(len(data.classes))
@@ -147,7 +151,7 @@ def groups_of(data: Dataset) -> tuple[Array, Array] | None:
 
 
 def in_plane(codes: Codes) -> Codes:
-    """Two principal components of codes of more dimensions; of a single one, the group is the other."""
+    """Reduces codes to two dimensions, by principal components; one dimension gets the group as the second one."""
     n, dimensions = codes.points.shape
     both = np.vstack([codes.points, codes.held])
     if dimensions > 2:
@@ -161,7 +165,10 @@ def in_plane(codes: Codes) -> Codes:
 
 
 def said_of(net: Net, codes: Codes) -> Iterator[str]:
-    """Says where the net puts training points, and held-out points: next to which points, how far from a loop."""
+    """Says how far the net puts training points from their coordinates, and where it puts held-out points.
+
+    For these it says whether the nearest training point is of their group, and how far their group's loop is.
+    """
     gap = float(np.median(np.linalg.norm(net.codes - net.encoded, axis=1)))
     if gap > 1e-6 * net.codes.std():
         yield f"the net encodes the training points at a median distance of {gap:.2g} from their coordinates"
@@ -182,21 +189,24 @@ def said_of(net: Net, codes: Codes) -> Iterator[str]:
 
 
 def distance(z: Array, loop: Array) -> float:
-    """From a point (H,) to the nearest place on the line through points (n, H)."""
+    """Computes the distance from a point (H,) to the nearest place on the line through points (n, H)."""
     a, d = loop[:-1], np.diff(loop, axis=0)
     along = np.einsum("nd,nd->n", z - a, d) / np.maximum(np.einsum("nd,nd->n", d, d), 1e-300)
     return float(np.sqrt(np.square(a + np.clip(along, 0.0, 1.0)[:, None] * d - z).sum(axis=1)).min())
 
 
 def spread(groups: Array | None, n: int, count: int) -> Array:
-    """The numbers of `count` of n points, spread evenly over the groups, by size, and within each."""
+    """Chooses `count` of n points, evenly within each group, and from each group in proportion to its size."""
     order = np.arange(n) if groups is None else np.argsort(groups, kind="stable")
     count = min(count, n)
     return order[((np.arange(count) + 0.5) * n / max(count, 1)).astype(int)]
 
 
 def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Picture:
-    """Sample points, as they are, by the nets at the start (those that differ), and by each run's net."""
+    """Makes the picture of sample points and of their reconstructions by each run's first and last net.
+
+    First nets that reconstruct alike are drawn once.
+    """
     groups, held_groups = data.groups or (None, None)
     held = spread(held_groups, len(data.X_val), HELD_COLUMNS)
     train = spread(groups, len(data.X), COLUMNS - len(held))
@@ -226,7 +236,7 @@ def reconstructions(results: Sequence[Result], data: Dataset, name: str) -> Pict
 
 
 def by_bits(result: Result, number: str) -> Iterator[Picture]:
-    """Curves and nearest images of a search by the bits of a net; none without bits or without validation points."""
+    """Yields the pictures of a search by the bits of a net; none without bits or without validation points."""
     net = list(result.nets.values())[-1]
     X, X_val = net.data.X, net.data.X_val
     if any(code.run_length == 1 for code in net.model.chain.codes) and len(X_val):
@@ -238,7 +248,10 @@ def by_bits(result: Result, number: str) -> Iterator[Picture]:
 
 
 def bits(net: Net, kept: Array, asked: Array) -> tuple[Array, Array]:
-    """Codes of zeros and ones of the training points kept, (n, H), and of the validation points asked for, (m, H)."""
+    """Computes the bits, 0 or 1, of some training points (n, H) and validation points (m, H).
+
+    kept, asked: the numbers of these points.
+    """
     data = net.data
     packed = net.model.bits(points(data, np.vstack([data.X[kept], data.X_val[asked]])))
     both = np.unpackbits(packed, axis=1, count=net.model.chain.codes[0].n_bits)
@@ -246,7 +259,10 @@ def bits(net: Net, kept: Array, asked: Array) -> tuple[Array, Array]:
 
 
 def retrieval(result: Result, kept: Array, asked: Array, name: str) -> Picture:
-    """Precision and recall of the validation points' neighbours, by the bits at the start and at the end."""
+    """Makes the picture of precision and recall of a search by the bits at the start and at the end.
+
+    kept, asked: the numbers of the training points that are searched, and of the validation points that are queries.
+    """
     data = next(iter(result.nets.values())).data
     k = min(NEIGHBOURS, max(1, len(kept) // 10))
     near = neighbours(data.X[kept], data.X_val[asked], k)
@@ -265,7 +281,7 @@ def retrieval(result: Result, kept: Array, asked: Array, name: str) -> Picture:
 
 
 def nearest(result: Result, net: Net, kept: Array, asked: Array, name: str) -> Picture:
-    """Validation points, and the training points whose bits differ least from theirs."""
+    """Makes the picture of validation points and of the training points whose bits differ least from theirs."""
     data, groups = net.data, groups_of(net.data)
     rows = kept[np.argsort(hamming(*bits(net, kept, asked)), axis=1, kind="stable")[:, :SHOWN]].T
     shape = image_shape(data)
@@ -283,7 +299,7 @@ def nearest(result: Result, net: Net, kept: Array, asked: Array, name: str) -> P
 
 
 def image_shape(data: Dataset) -> tuple[int, ...] | None:
-    """Height and width of images in grey, and a 3 behind them of those in colour; None where rows are none of these."""
+    """Returns (height, width) of grey images, (height, width, 3) of images in colour; None if rows are no images."""
     shape = data.shape or ()
     if shape[2:] == (1,):
         return shape[:2]
@@ -291,7 +307,7 @@ def image_shape(data: Dataset) -> tuple[int, ...] | None:
 
 
 def outcome(net: Net, run: str, name: str) -> Picture:
-    """Predicted against true numbers of the held-out points, or the confusion of their classes."""
+    """Makes the picture of predicted against true numbers of the held-out points, or of their confusion matrix."""
     data, scores = net.data, scores_at(net)
     said = ". ".join(scores.lines()[:1])
     if isinstance(scores, Labels) and scores.confusion is not None:
@@ -309,7 +325,7 @@ def outcome(net: Net, run: str, name: str) -> Picture:
 
 
 def selection(result: Result, name: str) -> Picture:
-    """E1 + C of a run that chose its architecture."""
+    """Makes the picture of E1 + C of a run that selected its architecture."""
     records = [r for r in result.records if "cost" in r]
     rises = int((np.diff(figures.total(records)) > 0.0).sum())
     chosen = [r for r in records if r["phase"] == "selection"]
@@ -324,7 +340,7 @@ def selection(result: Result, name: str) -> Picture:
 
 
 def seconds(results: Sequence[Result]) -> Picture:
-    """Seconds of each phase."""
+    """Makes the picture of the seconds of each phase."""
     text = (
         "Seconds of the half steps, of exchange and of waiting in each iteration, each of the rank that took longest: "
         "together they may be more than the iteration took."

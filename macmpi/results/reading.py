@@ -1,4 +1,4 @@
-"""A run directory read back: its curve, its data if they are still the same, its nets, its codes."""
+"""A run directory is read back: its curve, its data if they are still the same, its nets and its codes."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Net:
-    """A trained net, its data, and codes: the coordinates of the training points where there are any, else `encoded`.
+    """Holds a trained net, its data and its codes.
 
+    codes: the coordinates of the training points if the file has them, else `encoded`.
     encoded, held: the training points and the validation points as the net encodes them.
     """
 
@@ -40,9 +41,11 @@ class Net:
 
 @dataclass
 class Result:
-    """A run has left this behind; `missing` says what it has not, in sentences.
+    """Holds what was read from a run directory.
 
-    start, end: the nets of start.h5 and model.h5.  levels: what to compare its errors with, where there are data.
+    missing: says in sentences what could not be read.
+    start, end: the nets of start.h5 and model.h5.
+    levels: errors to compare its own with, if its data could be read.
     """
 
     path: Path
@@ -57,7 +60,7 @@ class Result:
 
     @property
     def nets(self) -> dict[str, Net]:
-        """The nets that there are, by when they were."""
+        """The nets that could be read, by the words "start" and "end"."""
         return {when: net for when, net in (("start", self.start), ("end", self.end)) if net is not None}
 
     @property
@@ -67,9 +70,11 @@ class Result:
 
 
 def read(path: Path, name: str) -> Result:
-    """Reads what a run has left; what cannot be read is named in `missing`.
+    """Reads a run directory; parts that cannot be read are named in `missing`.
 
-    path: its folder; name: what a report calls it.  Raises UsageError where there is no run or no curve.
+    path: the folder.
+    name: of the run in a report.
+    Raises UsageError if there is no run or no curve.
     """
     if not os.path.isdir(path):
         inside = f"name {path.parent}" if os.path.isfile(path.parent / "curve.jsonl") else "name the folder of a run"
@@ -95,7 +100,7 @@ def read(path: Path, name: str) -> Result:
 
 
 def read_curve(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a curve.jsonl, and what is said of its damaged lines.  Raises UsageError where none is good."""
+    """Reads the records of a curve.jsonl, and describes its damaged lines.  Raises UsageError if no line is good."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError as error:
@@ -109,7 +114,7 @@ def read_curve(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def launches(log: Path) -> list[Any]:
-    """The entries of a provenance.json; none where it is not there, or damaged."""
+    """Reads the entries of a provenance.json; there are none if the file does not exist or is damaged."""
     try:
         return list(json.loads(log.read_text(encoding="utf-8"))["launches"])
     except (OSError, LookupError, TypeError, ValueError):
@@ -117,9 +122,9 @@ def launches(log: Path) -> list[Any]:
 
 
 def _data(config: Config, path: Path) -> Dataset:
-    """The data of a run in this folder.  Raises UsageError where they are gone or others now.
+    """Reads the data of the run in this folder.  Raises UsageError if they are gone or have changed.
 
-    A piece of a stream has the columns, the classes and the running scaling that the run's own nets have of it.
+    For a piece of a stream, columns, classes and running scaling are those of the run's own nets.
     """
     log, source = path / "provenance.json", Source(config)
     try:
@@ -137,7 +142,7 @@ def _data(config: Config, path: Path) -> Dataset:
 
 
 def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
-    """The net of a file and its codes, or None, and why."""
+    """Reads the net of a file and its codes; if that fails, returns None and adds the reason to `missing`."""
     try:
         model = load_model(path)
         model = model.with_weights("best") if "best" in model.kept else model  # a refit has seen the validation points
@@ -154,7 +159,7 @@ def _net(path: Path, data: Dataset, missing: list[str]) -> Net | None:
 
 
 def scores_at(net: Net) -> Numbers | Labels:
-    """The scores of a net at the validation points."""
+    """Computes the scores of a net at the validation points."""
     data, F = net.data, net.model.chain.forward(net.model.weights, net.data.X_val)
     labels = data.classes is not None
     sums = sums_of(data.Y_val, F if labels else LINKS[net.model.link](F), labels, data.weights_val)
@@ -162,5 +167,5 @@ def scores_at(net: Net) -> Numbers | Labels:
 
 
 def points(data: Dataset, X: Array) -> Array:
-    """Scaled rows in the data's own units."""
+    """Converts scaled rows to the data's own units."""
     return data.scaling_x.undo(X.astype(np.float64))

@@ -1,8 +1,8 @@
-"""Scores of a net by the names that people know, and the errors that its own are compared with.
+"""A net's scores have names that people know, and its errors are compared with those of simple predictions.
 
-They are RMSE, MAE and R^2, or accuracy, log loss and a confusion matrix; they come from sums over points, which ranks
-can add: `sums_of` gives those of some points, `scores_of` the scores.  Levels are the errors of the best constant and,
-for an autoencoder, of principal components.
+The scores are RMSE, MAE and R^2, or accuracy, log loss and a confusion matrix.  They follow from sums over points,
+which ranks can add: `sums_of` computes those of some points, `scores_of` the scores.  Levels are the errors of the best
+constant and, for an autoencoder, of principal components.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from macmpi.reductions import OverPoints, sum_over
 from macmpi.typing import Array
 
 MOST_CLASSES = 100
-"""The most classes of which a confusion matrix is counted."""
+"""The most classes for which a confusion matrix is counted."""
 
 SHOWN_CLASSES, SHOWN_OUTPUTS = 6, 8
 """The most classes whose confusion matrix the console shows, and the most outputs with a line for each."""
 
 WORST = 3
-"""Pairs of classes that are named where the matrix is not shown."""
+"""This number of pairs of classes is named as most often confused if the matrix is not shown."""
 
 AT_ONCE = 4096
-"""Points whose sums are taken at a time: in double precision, as many as a large data set may not fit in memory."""
+"""Points whose sums are taken at a time, since a large data set may not fit in memory in double precision."""
 
 EPS = float(np.finfo(float).eps)
-"""Rounding: a mean of n numbers is off by up to n times this share of it; targets no further from it are constant."""
+"""A mean of n numbers is rounded by up to n times this share of it; targets no further from their mean are constant."""
 
 PCA_LIMIT = 2048
 """The most columns for which principal components are computed."""
@@ -44,9 +44,9 @@ UNKNOWN = "no target is known"
 
 @dataclass(frozen=True)
 class Numbers:
-    """Scores of numbers as outputs, in the data's units.  rmse, mae, r2: (L,), by output; R^2 is NaN of a constant.
+    """Holds scores of numbers as outputs, in the data's units.
 
-    All three are NaN of an output of which no target is known.
+    rmse, mae, r2 (L,): by output; R^2 is NaN for constant targets, and all three are NaN without known targets.
     total: R^2 over all outputs, 1 - sum of squared errors / sum of squared deviations from the mean, in scaled units.
     """
 
@@ -56,7 +56,7 @@ class Numbers:
     total: float
 
     def lines(self) -> list[str]:
-        """A line, and one for each of a few outputs; of many those of which no target is known are named in one."""
+        """Writes a line of scores, and one for each output if these are few; names outputs without known targets."""
         L, unknown = len(self.rmse), np.flatnonzero(np.isnan(self.rmse)) + 1
         if L == 1:
             return [_numbers(self.rmse[0], self.mae[0], self.r2[0])]
@@ -71,9 +71,11 @@ class Numbers:
 
 @dataclass(frozen=True)
 class Labels:
-    """Scores of classes.  counts: points of each class (C,), right: those that are named rightly (C,).
+    """Holds scores of classes.
 
-    log_loss: mean -log p of the true class.  confusion: (C, C), a row a true class; None of too many classes.
+    counts, right (C,): the points of each class, and those that the net classifies correctly.
+    log_loss: the mean of -log p of the true class.
+    confusion (C, C): a row for each true class; None if there are too many classes.
     """
 
     classes: Array
@@ -88,12 +90,12 @@ class Labels:
 
     @property
     def balanced(self) -> float:
-        """The mean over the classes that occur of the share of their points that are named rightly."""
+        """The mean, over the classes that occur, of the share of points that are classified correctly."""
         seen = self.counts > 0
         return float(np.mean(self.right[seen] / self.counts[seen]))
 
     def lines(self) -> list[str]:
-        """A line, and the confusion matrix of a few classes or what is confused most often."""
+        """Writes a line of scores, and the confusion matrix of a few classes, or the pairs that are confused most."""
         found = [f"accuracy {self.accuracy:.2%}   balanced {self.balanced:.2%}   log loss {self.log_loss:.4f}"]
         if self.confusion is None:
             return found
@@ -128,10 +130,11 @@ def _r2(value: float) -> str:
 
 
 def numbers_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
-    """Sums over points of e^2, |e|, y, y^2 and 1 for e = f - y, by output: flat, (5 L,).  Y, F: (n, L), scaled.
+    """Sums e^2, |e|, y, y^2 and 1 with e = f - y over points, by output: (5 L,).
 
-    weights: of the points, (n,).  A target that is missing, NaN, adds to none of them; of targets [Y, V], (n, 2 L),
-    each counts as its point times its own V.
+    Y, F: (n, L), scaled.  A missing target, NaN, adds to no sum.  Y may be [Y, V], (n, 2 L): then the weight of each
+        target is that of its point times its own V.
+    weights: of the points, (n,).
     """
     Y, V = Y[:, : F.shape[1]].astype(np.float64, copy=False), Y[:, F.shape[1] :]
     E, seen = np.asarray(F - Y, np.float64), ~np.isnan(Y)
@@ -144,7 +147,7 @@ def numbers_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
 
 
 def numbers_of(sums: Array, scale: Array) -> Numbers:
-    """The scores of points from their sums (see `numbers_sums`).  scale: data units of a scaled one, (L,)."""
+    """Computes scores of numbers from `numbers_sums`.  scale (L,): the data's units for one scaled unit."""
     squares, sizes, total, spread, n = sums.reshape(5, -1)
     known, n = n > 0.0, np.where(n > 0.0, n, 1.0)
     deviations = np.maximum(spread - np.square(total) / n, 0.0)
@@ -157,9 +160,13 @@ def numbers_of(sums: Array, scale: Array) -> Numbers:
 
 
 def label_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
-    """Counts over points: log loss, then each class's points and right ones, then the confusion matrix, flat.
+    """Sums log loss, each class's points and correct points, and the confusion matrix over points: (1 + 2 C + C^2,).
 
-    Y: one-hot (n, C), F: outputs before the softmax (n, C).  weights: as which points count, (n,).
+    With more than MOST_CLASSES classes there is no confusion matrix.
+
+    Y (n, C): one-hot.
+    F (n, C): the outputs before the softmax.
+    weights (n,): of the points.
     """
     C = Y.shape[1]
     true, named = Y.argmax(axis=1), F.argmax(axis=1)
@@ -172,7 +179,7 @@ def label_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
 
 
 def labels_of(sums: Array, classes: Array) -> Labels:
-    """The scores of labels from their sums (see `label_sums`)."""
+    """Computes scores of labels from `label_sums`.  classes (C,): their names."""
     C = len(classes)
     pairs = sums[1 + 2 * C :]
     confusion = pairs.reshape(C, C) if len(pairs) else None
@@ -181,15 +188,21 @@ def labels_of(sums: Array, classes: Array) -> Labels:
 
 
 def sums_of(Y: Array, F: Array, labels: bool, weights: Array | None = None) -> Array:
-    """Sums over points of what scores of labels or of numbers are made from, flat.  Y, F: (n, L), weights: (n,).
+    """Computes the sums from which `scores_of` makes scores: `label_sums` or `numbers_sums`.
 
-    Y may be [Y, V], (n, 2 L).
+    Y, F: (n, L); Y may be [Y, V], (n, 2 L).
+    labels: whether Y has labels.
+    weights (n,): of the points.
     """
     return (label_sums if labels else numbers_sums)(Y, F, weights)
 
 
 def scores_of(sums: Array, scale: Array, classes: Array | None) -> Numbers | Labels:
-    """The scores of points from their sums.  scale: data units of a scaled one, (L,); classes: of labels."""
+    """Computes scores from `sums_of`.
+
+    scale (L,): the data's units for one scaled unit.
+    classes (C,): of labels; None: the outputs are numbers.
+    """
     return numbers_of(sums, scale) if classes is None else labels_of(sums, classes)
 
 
@@ -198,7 +211,7 @@ def scores_of(sums: Array, scale: Array, classes: Array | None) -> Numbers | Lab
 
 @dataclass(frozen=True)
 class Level:
-    """E1 per training point, or the share of misclassified ones."""
+    """Holds E1 per training point of a simple prediction, or the share of misclassified points."""
 
     name: str
     value: float
@@ -210,16 +223,18 @@ class Level:
 
 
 def all_at_hand(n: int) -> OverPoints:
-    """Sums over n points that one process holds.  Collective: no."""
+    """Makes sums over n points that one process holds.  Collective: no."""
     return sum_over([slice(start, start + AT_ONCE) for start in range(0, n, AT_ONCE)])
 
 
 def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = None, n: float = 0) -> list[Level]:
-    """Errors of the best constant and, for an autoencoder by squares, of PCA with as many components as its code has
-    units, or bits.
+    """Computes the errors of the best constant and, for an autoencoder with squared errors, of PCA.
 
-    `over` sums over all points, n of them, or of their weight, where `data` holds only some.  Cost: n L^2 for
-    PCA.  Collective: where `over` is.
+    PCA has as many components as the code has units, or bits.
+
+    over: sums over all points, if `data` holds only some of them.
+    n: the number of all points, or the sum of their weights.
+    Cost: n L^2 flops for PCA.  Collective: where `over` is.
     """
     Y, w, over = data.Y, data.weights, over or all_at_hand(len(data.Y))
     n = n or (len(Y) if w is None else float(w.sum()))

@@ -1,8 +1,8 @@
-"""Solvers of the two half steps: what each takes and gives, and the registry.
+"""The solvers of the two half steps: their interfaces, and the tables of all solvers.
 
-To add a solver, write one class in a file of this package and add a row with its place to Z_SOLVERS or
-W_SOLVERS; the contract tests then pick it up by themselves.  A solver is a frozen value: all that changes along a run
-(weights, coordinates, mu) reaches it in the problem, so nothing in it can go stale.
+To add a solver, write a class in a file of this package, and add its place to Z_SOLVERS or W_SOLVERS; the contract
+tests then include it by themselves.  A solver is a frozen value.  Everything that changes during a run (weights,
+coordinates, mu) is part of the problem that it gets, so nothing in a solver can be out of date.
 """
 
 from __future__ import annotations
@@ -23,43 +23,43 @@ from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
 SINGLE = 1e-4
-"""Linear systems to be solved to a smaller share of their residual stay in double precision."""
+"""Linear systems are solved in double precision where their residual must fall to a smaller share than this."""
 
 ELEMENTWISE = 1150.0
-"""Activations, residuals and line search cost this a unit, point and iteration, in flops of matrix products."""
+"""The cost of activations, residuals and line search for a unit, point and iteration, in flops of matrix products."""
 
 PASS = 26
-"""A product with all inputs costs this many units more: the inputs are read and put in order for it."""
+"""A product with all inputs costs as much as one with this number of further units, because it reads the inputs."""
 
 
 CONTINUOUS = USUAL - {Demand.SLOPES_LACKING, Demand.SITE_OF_BITS}
 DISCRETE = USUAL - {Demand.SITE_OF_NUMBERS, Demand.SEVERAL_SITES, Demand.NO_CONSTRAINTS}
-"""The demands that Z-solvers handle: those that move numbers by derivatives, and one that searches codes of bits."""
+"""The demands that Z-solvers handle: solvers that move numbers by derivatives, and those that search codes of bits."""
 
 BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE}) | WEIGHTS
-"""The demands that macmpi's W-solvers handle: they read points by sums, and heed masks and weights of points."""
+"""The demands that macmpi's W-solvers handle, because they read points through sums, and know masks and weights."""
 
 
 class ZSolution(NamedTuple):
-    """Z (n, sum H): new coordinates; errors (n,): the objective of eq. (4) there."""
+    """The solution of a Z-problem: new coordinates Z (n, sum H), and the objective of eq. (4) there, errors (n,)."""
 
     Z: Array
     errors: Array
 
 
 class ZSolver(Protocol):
-    """Solves the Z-problem of some points, of none of which the objective rises.
+    """Solves the Z-problem of some points; the objective of no point rises.
 
-    handles -- what may be demanded of it (macmpi/demand.py): `CONTINUOUS` of solvers that move numbers by derivatives,
-        `DISCRETE` of one whose coordinates stay 0 or 1.
+    handles -- the demands that it handles (macmpi/demand.py): `CONTINUOUS` for solvers that move numbers by
+        derivatives, `DISCRETE` for those that search codes.
     """
 
     handles: ClassVar[Demands]
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
-        """Makes what all points share from the Z-problem of a few of them; `average` takes means over these.
+        """Prepares, from a sample of points, what all points share, for instance a preconditioner.
 
-        Collective: where `average` is.
+        sample: the Z-problem of the sample; average: computes means over it.  Collective: where `average` is.
         """
         ...
 
@@ -67,23 +67,22 @@ class ZSolver(Protocol):
 
 
 class WSolver:
-    """Solves a W-problem, of which no row's objective rises: a loop of rounds, each one a sum over points.
+    """Solves a W-problem by rounds, each of which is a sum over points; the objective of no row rises.
 
-    takes -- the kinds of problem that it solves: "units" (UnitProblem: the rows of a block [A, 1] W^T apart, on
-        different ranks; only closed_form without the 1), "segment" (SegmentProblem: all weights of a segment at once);
-    activations -- the activations it can train units under, or None for all elementwise ones;
-    exact -- it ends in the minimum, whatever the start;
-    handles -- what may be demanded of it (macmpi/demand.py):
-        SHARDED: it reads the points through sums over runs of them alone; where no rank holds all, a solver that does
-            not is given the rows of some;
-        RESTRAINED: it heeds the problem's restraints (l1, groups, bounds);
-        SPARSE: weights that do not exist stay 0 (UnitProblem.exists, Map.zero_missing; UnitWhitening(problem.parts())
-            of grams.py does this);
-        WEIGHTED: it heeds the weights of points: the problem's `point_weights` (which `partial`, `weigh` and `loss_at`
-            do);
-        weights of points and outputs: it reads the targets of a segment through its loss alone;
-        RING: it may go round a ring of ranks, each of which has some of the points;
-    system -- the Gram that the units of a layer share, or None where they share nothing.
+    takes -- the kinds of problems that it solves: "units" (UnitProblem: rows of a block [A, 1] W^T by themselves, on
+        different ranks; only closed_form also without the 1), "segment" (SegmentProblem: all weights of a segment);
+    activations -- the activations under which it can fit units; None for all elementwise ones;
+    exact -- whether it ends in the minimum from any start;
+    handles -- the demands that it handles (macmpi/demand.py):
+        SHARDED: it reads points only through sums over runs of them; a solver that does not is given only some rows
+            where no rank holds all points;
+        RESTRAINED: it obeys the restraints of the problem (l1, groups, bounds);
+        SPARSE: it leaves weights that do not exist at 0 (UnitProblem.exists, Map.zero_missing), for instance by
+            UnitWhitening(problem.parts()) of grams.py;
+        WEIGHTED: it obeys the weights of points, `problem.point_weights`, as `partial`, `weigh` and `loss_at` do;
+        WEIGHTED_OUTPUTS: it reads the targets of a segment only through its loss;
+        RING: it can go round a ring of ranks, each of which holds some of the points;
+    system -- the Gram that the units of a layer share; None where they share nothing.
     """
 
     takes: ClassVar[frozenset[str]]
@@ -96,29 +95,32 @@ class WSolver:
         return None
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates what `units` of n_in inputs cost, in flops a point or what else takes as long: here 3 gradients.
+        """Estimates the cost of fitting `units` units of n_in inputs, in flops a point; here about 3 gradients.
 
-        points: how many there are, over which work that is done once is spread.  By the estimate, and by the cost of
-        the system, work is assigned.
+        points: the number of points, by which work that is done once is divided.  Work is assigned to ranks by this
+        estimate and by the cost of the system.
         """
         return 14.0 * n_in * (units + PASS) + 3.0 * ELEMENTWISE * units
 
     def solve(self, problem: Any, over_points: OverPoints) -> Array:
-        """New weights, of the shape of problem.start; in float64."""
+        """Computes new weights, of the shape of problem.start, float64.
+
+        over_points: sums over points, once in each round.  Collective: where it is.
+        """
         raise NotImplementedError
 
 
 def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
-    """Chooses row by row: theta where its objective is lower than that of the start, else the start.
+    """Chooses, for each row, theta where this is finite and lowers the objective, and otherwise the start.
 
-    before, after (m,): the objectives of the start's rows and of theta's.
+    before, after (m,): the objectives of the rows of the start and of theta.
     """
     kept = (after < before) & np.isfinite(theta).all(axis=1)
     return np.where(kept[:, None], theta, start)
 
 
 def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
-    """Chooses row by row, in float64: theta where it lowers the objective, else the problem's start.
+    """Chooses, for each row, theta where it lowers the objective, and otherwise the start of the problem; float64.
 
     Collective: where `over_points` is.
     """
@@ -131,11 +133,11 @@ def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
 
 @dataclass(frozen=True)
 class Thresholded(WSolver):
-    """min over w_h of 1/2 sum_n (t_nh - [w_h a_n > 0])^2 + ridge/2 ||v_h||^2, through the same with sigmoids.
+    """min over w_h of 1/2 sum_n (t_nh - [w_h a_n > 0])^2 + ridge/2 ||v_h||^2, approximately.
 
-    The new weights of a unit are kept where its own objective, that of the bits, does not rise.  Targets t are bits, or
-    bits less the multipliers' share.
-    Cost: that of the inner solver and 2 passes.
+    The inner solver solves the same problem with sigmoids in place of bits.  The new weights of a unit are kept where
+    its own objective does not rise.  Targets t are bits, shifted where there are multipliers.
+    Cost: that of the inner solver, and 2 passes.
     """
 
     inner: WSolver
@@ -171,8 +173,10 @@ class Thresholded(WSolver):
 
 
 class Table(Mapping[str, Any]):
-    """Words, each with the place "module:name" of what it stands for, which is imported when it is looked up: most runs
-    need few of them."""
+    """A table from words to objects, each given by its place "module:name".
+
+    An object is imported when its word is looked up, because most runs need few of them.
+    """
 
     def __init__(self, **places: str) -> None:
         self._places = places

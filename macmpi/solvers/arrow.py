@@ -1,7 +1,7 @@
-"""Newton's method for E_Q in weights and coordinates together: an arrow system, whose blocks are those of the points.
+"""Newton's method for E_Q in weights and coordinates together: an arrow system with one block of coordinates a point.
 
-With c_k, q, B and Phi_k as in z_gauss_newton.py, and D_k dW what a change of the weights makes of the outputs of
-segment k, the Gauss-Newton model of a point is
+With c_k, q, B and Phi_k as in z_gauss_newton.py, and D_k dW for the change of the outputs of segment k by a change dW
+of the weights, the Gauss-Newton model of a point is
 
     1/2 ||q - B (J_{K+1} dz_K + D_{K+1} dW)||^2 + 1/2 sum_k ||dz_k - J_k dz_{k-1} - D_k dW - c_k||_{M_k}^2.
 
@@ -9,12 +9,13 @@ Its minimum over the point's coordinates, the Schur complement, is 1/2 (r - B G 
 
     r = q - sum_k Phi_k c_k,    S = I + sum_k Phi_k M_k^-1 Phi_k^T  (L x L),
 
-and G dW are the changes of the net's outputs with dz_k = J_k dz_{k-1} + D_k dW: the Gauss-Newton model of the net
-itself in the metric S^-1, which tends to the identity as mu grows.  So the weights' system is no worse at a large mu.
+and G dW is the change of the net's outputs by dW alone, with dz_k = J_k dz_{k-1} + D_k dW.  This is the Gauss-Newton
+model of the net itself in the metric S^-1, which tends to the identity as mu grows; so the system for the weights does
+not become worse for large mu.
 
-The maps are curved, too: sum_k p_k^T d^2 f_k, with p_k the derivative of E_Q by the outputs of f_k.  This curvature is
-added for the joint change of dW and of the coordinates dz that the model gives for dW.  It would also change these dz,
-by an amount that falls like 1 / mu and is left out.
+The curvature of the maps is sum_k p_k^T d^2 f_k, where p_k is the derivative of E_Q by the outputs of f_k.  It is added
+for the joint change of dW and of the coordinates dz that the model gives for dW.  Its effect on these dz, which falls
+like 1 / mu, is left out.
 """
 
 from __future__ import annotations
@@ -34,18 +35,21 @@ from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
 Blocks = Sequence[Array]
-"""Numbers for each parameter block of the net, of the block's shape."""
+"""An array for each parameter block of the net, of the block's shape."""
 
 SMALL = 1e-9
-"""A point whose objective can fall by this share takes the whole step: rounding would hide from it that it falls."""
+"""A point takes the whole step where its objective can fall by at most this share, because rounding would hide that."""
 
 
 @dataclass(frozen=True)
 class Arrow:
-    """The model of some points, their coordinates eliminated.  What it gives is by point, and sums in `add_*`.
+    """The model of some points, with their coordinates eliminated.  Its methods `add_*` add sums over the points.
 
-    residual: r; inverses (n, m, m): of S, or where the last site has fewer units than the net has outputs, of
-    C_K^-1 + (B J_{K+1})^T B J_{K+1}.  weights: of the points (n,), or None.
+    problem: the Z-problem of the points; tapes: the segments f_1, ..., f_{K+1}, linearised.
+    root: B; model: the model in the coordinates alone; residual: r.
+    inverses (n, m, m): S^-1; or (C_K^-1 + (B J_{K+1})^T B J_{K+1})^-1 where the last site has fewer units than the net
+        has outputs.
+    weights (n,): of the points, or None.
     """
 
     problem: ZProblem
@@ -58,12 +62,12 @@ class Arrow:
 
     @property
     def values(self) -> Array:
-        """The objectives at the problem's coordinates: (n,)."""
+        """The objective of each point at the coordinates of the problem: (n,)."""
         return self.problem.weigh(self.problem.Z, self.model.feasible, self.tapes[-1].F)
 
     @property
     def falls(self) -> Array:
-        """The decrease of each point's model at its minimum over the coordinates alone: (n,)."""
+        """The decrease of the model of each point from its present value to its minimum over the coordinates: (n,)."""
         q = self.model.residual
         twice = np.vecdot(q, q) - np.vecdot(self.residual, self.solved(self.residual))
         for form, c in zip(self.model.metrics, self.model.feasible, strict=True):
@@ -71,14 +75,14 @@ class Arrow:
         return 0.5 * twice
 
     def solved(self, U: Array) -> Array:
-        """S^-1 U, row by row."""
+        """Computes S^-1 U, row by row."""
         if self.inverses.shape[1] == U.shape[1]:
             return np.matvec(self.inverses, U)
         last = self.model.tangents[-1]
         return U - last.jvp(np.matvec(self.inverses, last.vjp(U)))
 
     def coordinates(self, changes: Blocks | None = None) -> Array:
-        """dz (n, sum H) at which the model is least for a change of the weights, None for no change."""
+        """Computes the dz (n, sum H) that minimise the model for a change of the weights; None for no change."""
         terms, last = self._by_weights(changes)
         moved = self._outputs(terms, last)
         for term, c in zip(terms, self.model.feasible, strict=True):
@@ -86,14 +90,14 @@ class Arrow:
         return self._followed(terms, self.solved(self.residual - moved))
 
     def add_slope(self, out: Blocks) -> None:
-        """Adds G^T B^T S^-1 r, minus the derivative by W of E_Q's least value over the coordinates.  Cost: 2 passes."""
+        """Adds G^T B^T S^-1 r, which is minus the gradient by W of min over Z of E_Q.  Cost: 2 passes."""
         self._pull(weighed(self.solved(self.residual), self.weights), out)
 
     def add_product(self, changes: Blocks, share: float, out: Blocks) -> None:
-        """Adds the Hessian times dW: G^T B^T S^-1 B G dW, and the maps' curvature unless `share` is 0.
+        """Adds the Hessian times dW: G^T B^T S^-1 B G dW, and the curvature of the maps unless `share` is 0.
 
-        share: of dW and of its coordinates by which the difference quotient of that curvature moves.
-        Cost: 4 passes, with the curvature 10.
+        share: that curvature is a difference quotient, over this share of dW and of its dz.
+        Cost: 4 passes, or 10 with the curvature.
         """
         terms, last = self._by_weights(changes)
         v = self.solved(self._outputs(terms, last))
@@ -114,9 +118,9 @@ class Arrow:
         self._pull(weighed(v, self.weights) - self.solved(self._outputs(terms)), out)
 
     def draws(self, random: Stream) -> Iterator[tuple[Tape, Array]]:
-        """Gives each segment's tape with random rows (B G_k)^T u, where E[u u^T] = S^-1.
+        """Draws random rows (B G_k)^T u with E[u u^T] = S^-1 for each segment, and returns them with its tape.
 
-        G_k are the changes of the net's outputs by the outputs of segment k: the mean of the rows' squares is a metric.
+        G_k is the derivative of the net's outputs by the outputs of segment k; the mean square of the rows is a metric.
         """
 
         def signs(shape: tuple[int, ...]) -> Array:
@@ -134,7 +138,7 @@ class Arrow:
         return self._slopes(self.problem.weights, 0.0)
 
     def _slopes(self, weights: Blocks, dz: Array | float) -> list[tuple[list[Array], Array]]:
-        """p_k^T df_k by the weights and by the coordinates of each segment, at these weights and at Z + dz."""
+        """Computes p_k^T df_k by weights and by coordinates, for each segment, at these weights and at Z + dz."""
         problem, slopes = self.problem, list[tuple[list[Array], Array]]()
         inputs = [problem.X, *problem.ahead(problem.Z + dz)]
         pulls = problem.pulls(self.model.feasible, self.tapes[-1].F)
@@ -145,26 +149,26 @@ class Arrow:
         return slopes
 
     def _by_weights(self, changes: Blocks | None) -> tuple[list[Array], Array]:
-        """D_k dW of each site, and B D_{K+1} dW."""
+        """Computes D_k dW for each site, and B D_{K+1} dW."""
         made = [tape.weight_jvp(changes) if changes and tape.blocks else np.zeros_like(tape.F) for tape in self.tapes]
         return made[:-1], self.root.times(made[-1])
 
     def _outputs(self, terms: Sequence[Array], last: Array | float = 0.0) -> Array:
-        """last + sum_k Phi_k term_k."""
+        """Computes last + sum_k Phi_k term_k."""
         terms = [term.copy() for term in terms]
         self.model.accumulate(terms)
         moved: Array = last + self.model.tangents[-1].jvp(terms[-1])
         return moved
 
     def _followed(self, terms: Sequence[Array], v: Array) -> Array:
-        """dz_k = J_k dz_{k-1} + term_k + M_k^-1 Phi_k^T v, which overwrites the terms."""
+        """Computes dz_k = J_k dz_{k-1} + term_k + M_k^-1 Phi_k^T v.  It overwrites the terms."""
         for term, form, u in zip(terms, self.model.metrics, self._backwards(v), strict=False):
             term += times(u, form.inverse)
         self.model.accumulate(terms)
         return np.hstack(terms)
 
     def _backwards(self, U: Array) -> list[Array]:
-        """Phi_k^T U of each segment's outputs, of the last one's B^T U."""
+        """Computes Phi_k^T U for the outputs of each segment but the last, and B^T U for the last."""
         back = [U]
         for tangent in reversed(self.model.tangents):
             back.insert(0, tangent.vjp(back[0]))
@@ -177,15 +181,15 @@ class Arrow:
 
 
 def _add(tape: Tape, slopes: Sequence[Array], out: Blocks) -> None:
-    """Adds arrays to the parameter blocks of a tape, one for each of `tape.blocks`, in place in `out`."""
+    """Adds an array to each parameter block of a tape, in place in `out`."""
     for block, slope in zip(tape.blocks, slopes, strict=True):
         out[block][:] += slope
 
 
 def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
-    """The model at the problem's weights and coordinates.  weights: of its points (n,).
+    """Makes the model at the weights and coordinates of a problem.  weights (n,): of its points, or None.
 
-    Cost: a pass, H_k passes through J_{k+1} and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
+    Cost: a pass, H_k passes through J_{k+1}, and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
     """
     F, tapes = problem.taped(problem.Z)
     root = problem.loss.root(problem.Y, F[-1])
@@ -200,9 +204,9 @@ def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
 
 
 def _eliminated(model: Linearised) -> Array:
-    """S^-1, or (C_K^-1 + E^T E)^-1 for E = B J_{K+1}, whichever is smaller: S = I + E C_K E^T.
+    """Computes S^-1 for S = I + E C_K E^T with E = B J_{K+1}, or (C_K^-1 + E^T E)^-1 where that matrix is smaller.
 
-    C_k = M_k^-1 + J_k C_{k-1} J_k^T is what the constraints up to site k leave open of its coordinates.
+    C_k = M_k^-1 + J_k C_{k-1} J_k^T is the covariance of the coordinates of site k by the constraints up to it.
     """
     (n, L), dtype = model.residual.shape, model.residual.dtype
     C = np.tile(dense(model.metrics[0].inverse, model.sizes[0]), (n, 1, 1))
@@ -218,7 +222,10 @@ def _eliminated(model: Linearised) -> Array:
 
 
 def settled(problem: ZProblem) -> Array:
-    """The coordinates (n, sum H) after a whole Gauss-Newton step of those points that are `SMALL` from their minima."""
+    """Computes the coordinates (n, sum H) after a whole Gauss-Newton step of the points that are near their minima.
+
+    A point is near where its objective can fall by at most the share SMALL; the others stay.
+    """
     arrow = arrow_of(problem)
     near = arrow.falls <= SMALL * arrow.values
     Z: Array = problem.Z + np.where(near[:, None], arrow.coordinates(), 0.0)

@@ -1,6 +1,6 @@
-"""Positive definite matrices are factored, kept regular by a little on the diagonal, and inverted.
+"""Factors and inverts positive definite matrices, and keeps them regular by adding a little to the diagonal.
 
-The factor of a large one is made a panel of rows at a time, the rest of each panel in pieces for many ranks.
+A large matrix is factored panel by panel, and the ranks share the pieces of each panel.
 """
 
 from __future__ import annotations
@@ -16,45 +16,46 @@ from macmpi.reductions import ALONE, SharedMatrix
 from macmpi.typing import Array
 
 WHOLE, PANEL = 512, 96
-"""A matrix of at most WHOLE rows is one panel; panels of a larger one have PANEL rows."""
+"""A matrix of at most WHOLE rows is one panel; a larger one is cut into panels of PANEL rows."""
 
 MOST, LEAST = 24, 48
-"""A panel is cut into at most MOST pieces, of at least LEAST columns."""
+"""The rest of a panel is cut into at most MOST pieces, of at least LEAST columns each."""
 
 BY_FACTOR = 128
-"""Rows up to which a matrix is inverted by its Cholesky factor; a larger one by halves, in matrix products."""
+"""A matrix of at most this number of rows is inverted by its Cholesky factor, a larger one by halves."""
 
-# How much is added to Grams and to the matrices of single points, and why: shares of the mean diagonal, but for POINT.
+# The next constants are added to the diagonals of Grams, as shares of the mean diagonal; POINT is a share of the trace.
 
 PRECONDITIONER = 1e-8
-"""For the Gram that preconditions a layer's units: no step along what the inputs do not span."""
+"""For the Gram that preconditions the units of a layer: it allows no step in directions that the inputs do not span."""
 
 NORMAL = 1e-13
-"""For normal equations in closed form: dead or duplicate inputs do no harm, and no digit that matters is lost."""
+"""For normal equations in closed form: it is enough for dead or duplicate inputs, and costs no digit that matters."""
 
 SEGMENT = 1e-6
-"""For the Grams that precondition the blocks of a segment: they are inverted as they are, with no second attempt."""
+"""For the Grams that precondition the blocks of a segment, which are inverted without a second attempt."""
 
 START = 1e-6
-"""For the least-squares fits of a start, which may read more units than there are points."""
+"""For the least-squares fits of a start, which may have more inputs than points."""
 
 POINT = 1e-15
-"""For the systems of single points, of their trace: these hold an identity, so that rounding alone is made up for."""
+"""For the systems of single points: they contain an identity, so that only rounding must be made up for."""
 
 TINY = float(np.finfo(float).tiny)
-"""Least of what `regular_factor` adds: inputs may all be 0."""
+"""The least number that `regular_factor` adds, because all inputs may be 0."""
 
 
 def cholesky(H: Array, shared_matrix: SharedMatrix = ALONE, added: Array | float = 0.0) -> Array:
-    """R with R^T R = H + diag(added), of the upper half of H; in the upper half of a row-major array.
+    """Computes the upper triangular R with R^T R = H + diag(added), from the upper half of H.
 
-    The lower half is of no use, but 0 where H has one panel.
+    R is in the upper half of a row-major array (n, n); its lower half has no meaning, but is 0 if H is one panel.
 
-        R_ii^T R_ii = H_ii - S_i^T S_i,    R_ij = R_ii^-T (H_ij - S_i^T S_j),    S the rows of R above panel i.
+        R_ii^T R_ii = H_ii - S_i^T S_i,    R_ij = R_ii^-T (H_ij - S_i^T S_j),    S: the rows of R above panel i.
 
-    Every rank factors the diagonal blocks of n / b panels of b rows.  In pieces are the rest of each panel and, next to
-    it, strips of the next diagonal block but for what this panel takes from it: these lie below the diagonal.  Raises
-    LinAlgError where H is not positive definite, on all ranks where it seems so to one.
+    Every rank factors all diagonal blocks.  The ranks share the rest of each panel, in pieces, and together with these
+    strips of H_jj - S_j^T S_j for the next diagonal block, without the part of S_j in the present panel; the strips are
+    kept below the diagonal.
+    Raises LinAlgError where H is not positive definite: on all ranks, if it seems so to one.
 
     Collective: where `shared_matrix` is.
     """
@@ -78,7 +79,7 @@ def cholesky(H: Array, shared_matrix: SharedMatrix = ALONE, added: Array | float
         panel, columns = following, after
         factor, row = _diagonal_factor(block, shift, panel)
         diagonal.append(factor)
-        failed = failed or row  # the ranks go on together, and then fail together
+        failed = failed or row  # all ranks go on, and fail together at the end
     if shared_matrix.anywhere(failed > 0):
         raise _indefinite(failed)
     shared_matrix.fill([R[panel, panel] for panel, _ in cut], diagonal.__getitem__)
@@ -86,11 +87,11 @@ def cholesky(H: Array, shared_matrix: SharedMatrix = ALONE, added: Array | float
 
 
 def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array, int]:
-    """Factors the diagonal block of a panel, in place: gives R_ii, upper triangular, and 0.
+    """Factors the diagonal block of a panel, in place, and returns R_ii, upper triangular, and 0.
 
     shift (n,): is added to the diagonal of the whole matrix.
-    Where the block is not positive definite gives the identity, and the number of the row, counted from 1 in the whole
-    matrix, at which that shows.
+    Where the block is not positive definite, it returns the identity, and the number of the row, from 1 in the whole
+    matrix, at which the factorisation failed.
     """
     diagonal.flat[:: len(diagonal) + 1] += shift[panel]
     L, failed = lapack.dpotrf(diagonal.T, lower=1, overwrite_a=1)
@@ -100,12 +101,12 @@ def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array
 
 
 def _indefinite(row: int) -> LinAlgError:
-    """Makes the error of a matrix that is not positive definite.  row: counted from 1; 0: another rank knows it."""
+    """Makes the error of a matrix that is not positive definite.  row: counted from 1; 0 if another rank has met it."""
     return LinAlgError(f"not positive definite: row {row - 1}" if row else "not positive definite on another rank")
 
 
 def _piece(H: Array, R: Array, R_ii: Array, panel: slice, rows: slice, columns: slice) -> Array:
-    """R_ii^-T (H_ij - S_i^T S_j) for some columns j of a panel i; of rows behind it H_jj - S_j^T S_j alone.
+    """R_ii^-T (H_ij - S_i^T S_j) for rows of panel i, or H_jj - S_j^T S_j for rows after it, in some columns j.
 
     S: the rows of R above the panel.
     """
@@ -121,9 +122,9 @@ def whole(n: int) -> bool:
 
 
 def panels(n: int) -> Iterator[tuple[slice, list[slice]]]:
-    """Gives the rows of each panel of a matrix of n rows, and the columns of the pieces that its rest is cut into.
+    """Yields for each panel of a matrix of n rows its rows, and the columns of the pieces into which its rest is cut.
 
-    They are the same for every number of ranks.
+    They do not depend on the number of ranks.
     """
     rows = n if whole(n) else PANEL
     for start in range(0, n, rows):
@@ -134,20 +135,22 @@ def panels(n: int) -> Iterator[tuple[slice, list[slice]]]:
 
 
 def jitter(G: Array, share: float, dtype: np.dtype | type = np.float64) -> float:
-    """max(rounding of the Gram, `share` mean diagonals) keeps a Gram of inputs in `dtype` positive definite."""
+    """Returns max(rounding of the Gram, share * mean diagonal), which keeps a Gram of inputs positive definite.
+
+    dtype: the precision of the inputs; in double precision the rounding of the Gram counts as 0.
+    """
     trace = float(np.trace(G))
     rounding = float(np.finfo(dtype).eps) if dtype != np.float64 else 0.0
     return max(share * trace / len(G), rounding * trace)
 
 
 def regular_factor(G: Array, added: Array | float = 0.0, shared_matrix: SharedMatrix = ALONE) -> Array:
-    """Gives L, lower triangular, with L L^T = G + diag(added) + e I; e is 0, or what makes that positive definite.
+    """Computes the lower triangular L with L L^T = G + diag(added) + e I, where e = 0 if that is positive definite.
 
-    G (n, n): symmetric; its upper half alone is read.
+    G (n, n): symmetric; only its upper half is read.
     added: a number, or one for each row (n,).
-    e begins at 1e-12 of the largest diagonal element, and grows a hundredfold until the factorisation succeeds.
-    Raises LinAlgError where G is not finite.  Cost: n^3 / 3 flops, again for each e.  Collective: where `shared_matrix`
-    is.
+    Otherwise e begins at 1e-12 of the largest diagonal element, and grows a hundredfold until the factorisation works.
+    Raises LinAlgError where G is not finite.  Cost: n^3 / 3 flops, for each e.  Collective: where `shared_matrix` is.
     """
     more, diagonal = 0.0, np.diag_indices_from(G)
     largest = float(np.abs(G[diagonal] + added).max())
@@ -163,13 +166,14 @@ def regular_factor(G: Array, added: Array | float = 0.0, shared_matrix: SharedMa
 
 
 def inverse(S: Array) -> Array:
-    """S^-1, symmetric, in the precision of S.  Raises LinAlgError where S is not positive definite.
+    """Inverts a symmetric matrix S in its precision.  Raises LinAlgError where S is not positive definite.
 
-    By Schur complements: for S = [A, B^T; B, C], with X = B A^-1 and the complement D = C - X B^T,
+    It uses Schur complements: for S = [A, B^T; B, C], with X = B A^-1 and the complement D = C - X B^T,
 
         S^-1 = [A^-1 + X^T D^-1 X, .; -D^-1 X, D^-1].
 
-    Cost: 4/3 n^3 flops, nearly all in products; by the factor alone n^3, at a quarter to a half of their rate.
+    Cost: 4/3 n^3 flops, nearly all in matrix products; the Cholesky factor would need n^3, at a quarter to a half of
+    their rate.
     """
     n = len(S)
     if n <= BY_FACTOR:
@@ -184,7 +188,7 @@ def inverse(S: Array) -> Array:
 
 
 def symmetric(half: Array) -> Array:
-    """A symmetric matrix of which the lower half is known: that half, and its mirror image."""
+    """Returns the symmetric matrix whose lower half is given; the upper half of the argument is not read."""
     below = np.tril(half, -1)
     below += below.T
     below[np.diag_indices_from(below)] = half.diagonal()

@@ -1,4 +1,4 @@
-"""W-step in closed form: ridge least squares for the units of a linear layer."""
+"""The W-step in closed form: ridge least squares for the units of a linear layer."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from macmpi.solvers.w_problem import UnitProblem
 from macmpi.typing import Array
 
 REGULAR = 1e-8
-"""Ridge, as a share of the Gram's mean diagonal, from which on the weights themselves are solved for."""
+"""Above this ridge, a share of the Gram's mean diagonal, the weights themselves are solved for; else a correction."""
 
 SOLVING = 64
-"""Solving costs this many units more than its own: the factor is read twice for it."""
+"""Solving for some units costs as much as for this number of further units, because it reads the factor twice."""
 
 
 class Factor(NamedTuple):
     """The factor of a layer's Gram with its ridge.
 
-    lower: L, lower triangular, with L L^T = G + diag(added).
-    regular: the ridge is so large that the weights themselves can be solved for, not only a correction of them.
-    added: the ridge, but for biases, and without a regular one what keeps L regular.
+    lower: the lower triangular L with L L^T = G + diag(added).
+    regular: whether the ridge is so large that the weights themselves can be solved for, not only a correction.
+    added: the ridge, 0 for biases, and where it is not regular a little more that keeps L regular.
     """
 
     lower: Array
@@ -39,10 +39,10 @@ class Factor(NamedTuple):
 
 
 class NormalEquations(System):
-    """The normal equations of a layer's units, which share its Gram; the ridge leaves the biases alone.
+    """The normal equations of the units of a layer, which share its Gram; the ridge does not penalise biases.
 
-    Inputs in single precision are summed up in double: what hidden units that are nearly alike tell apart is less than
-    the rounding of a Gram in single, and all that an output layer without a ridge gains.
+    Grams of inputs in single precision are summed in double: an output layer without a ridge may gain most from small
+    differences of nearly equal hidden units, and these are below the rounding errors of a Gram in single precision.
     """
 
     double: ClassVar[bool] = True
@@ -57,15 +57,17 @@ class NormalEquations(System):
 
 @dataclass(frozen=True)
 class ClosedForm(WSolver):
-    """W <- W + w (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; without biases A for [A, 1].
-    Where points have weights w, T and the left [A, 1] of G are multiplied by diag(w).
+    """W <- W + relaxation (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; one round.
 
-    w is 1, or `relaxation` to over-relax.  Without a ridge to speak of, the correction of the present weights is solved
-    for, (G + ridge I)^-1 (R^T [A, 1] - ridge W) with residuals R = T - [A, 1] W^T (with a ridge R^T [A, 1] is
-    T^T [A, 1] - W G): with a rank-deficient G it moves only along directions that lower the error, and it keeps the
-    digits that matter at large mu.  One round.
-    Cost: 2 N D w flops (4 N D w without a ridge); N D^2 for the Gram and D^3 / 3 for its factor, once a layer.
-    Raises LinAlgError when the inputs are not finite.
+    T are the targets and A the inputs of the layer; without biases [A, 1] is A.  Where points have weights w_n, T and
+    one [A, 1] of G are multiplied by diag(w_n).
+    relaxation: 1, or more to over-relax.
+    Where the ridge is smaller than REGULAR, it solves for a correction of the present weights instead,
+    (R^T [A, 1] - ridge W) (G + ridge I)^-1 with residuals R = T - [A, 1] W^T.  So with a rank-deficient G weights move
+    only in directions that lower the error, and the digits that matter at large mu are kept.  (With a ridge,
+    R^T [A, 1] is computed as T^T [A, 1] - W G.)
+    Cost for w units: 2 N D w flops (4 N D w without a ridge); for the layer N D^2 for G and D^3 / 3 for its factor.
+    Raises LinAlgError where the inputs are not finite.
     """
 
     relaxation: float = 1.0
@@ -77,9 +79,9 @@ class ClosedForm(WSolver):
     system: ClassVar[System] = NormalEquations()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates flops a point, as `WSolver` asks for them.
+        """Estimates the cost as `WSolver.effort` defines it.
 
-        They are 2 D of the cross product, and a little more for reading the targets; 2 D^2 / N of solving.
+        It is 2 D flops a unit and point for T^T [A, 1], a little more for reading the targets, and 2 D^2 / N to solve.
         """
         return 2.4 * n_in * (units + PASS) + 2.0 * n_in**2 / points * (units + SOLVING)
 
@@ -88,7 +90,7 @@ class ClosedForm(WSolver):
         cut = tiles.solved_tiles(len(W))
 
         def product(rows: slice) -> tuple[Array, ...]:
-            """T^T [A, 1], without a ridge R^T [A, 1] if it is not kept."""
+            """Sums T^T [A, 1] over some points; or R^T [A, 1], where there is no ridge and no sums are kept."""
             A, T = (part[rows].astype(np.float64, copy=False) for part in (problem.inputs, problem.targets))
             return (adjoint(problem.weigh(T if whole else T - apply(A, W), rows), A, problem.bias),)
 
@@ -103,9 +105,10 @@ class ClosedForm(WSolver):
         return problem.shared_matrix.rows([tile.rows for tile in cut], W.shape[1], solved)
 
     def _moved(self, problem: UnitProblem, G: Array, factor: Factor, W: Array, crossed: Array) -> Array:
-        """Units of the same Gram with new weights, or with their weights corrected where that lowers their objective.
+        """Computes the new weights of units that share the Gram G.
 
-        crossed: T^T [A, 1], without a ridge R^T [A, 1] if it is not kept.
+        crossed: T^T [A, 1]; or R^T [A, 1] where there is no ridge and sums are not kept.
+        With a regular factor the weights are solved for; otherwise they are corrected where that lowers the objective.
         """
         if factor.regular:
             best = solved_rows(factor.lower, crossed)
@@ -123,5 +126,5 @@ class ClosedForm(WSolver):
 
 
 def _symmetric(W: Array, G: Array) -> Array:
-    """W G for G (n, n) symmetric, of which only the upper half is read, and W (w, n)."""
+    """W G for W (w, n) and a symmetric G (n, n), of which only the upper half is read."""
     return blas.dsymm(1.0, G.T, W.T, lower=1).T

@@ -1,8 +1,9 @@
-"""Descents of many independent problems at once, one a row.
+"""Minimises many independent objectives at once, each of them a row of an array.
 
-Points in the Z-step and units in the W-step are such rows, and so is one whole segment: thousands of small problems
-whose products, values and gradients are cheap together.  Each row has its own step length and its own coefficients;
-rows that are done are masked.  Linear systems are solved by conjugate gradients, others by lines of descent.
+The rows are the points of a Z-step, the units of a W-step, or one whole segment: up to thousands of small problems
+whose products, values and gradients are cheap together.  Each row has its own step length and coefficients, and rows
+that are done are masked.  Linear systems are solved by conjugate gradients, other problems by descents with line
+searches.
 """
 
 from __future__ import annotations
@@ -21,50 +22,49 @@ Numbers = Array | float
 FromRank0 = Callable[[Array], Array]
 
 Precondition = Callable[[Array], Array]
-"""Gives a fresh array, the preconditioned residuals of some rows."""
+"""A function that computes the preconditioned residuals of rows, (m, P) -> (m, P), in a new array."""
 
 Product = Callable[[Array, bool], tuple[Array, Array | None, Array]]
-"""(P, last) -> P^T S P row by row, S P unless it is the last one, and what a unit of P adds to the answer."""
+"""(P, last) -> P^T S P row by row; S P, or None in the last iteration; the solution's change by a step of length 1."""
 
 ARMIJO = 1e-4
-"""A trial step t is good where it lowers the value by this share of t times the slope."""
+"""A trial step t is accepted where it lowers the value by at least this share of t times the slope (Armijo)."""
 
 PLANE_DAMPING = 1e-3
-"""A model in a plane is damped by this, for directions scaled to curvature 1."""
+"""The number that `least_in_plane` adds to the diagonal, for directions scaled to curvature 1."""
 
 PAIRS, CURVED = 10, 1e-10
-"""L-BFGS remembers PAIRS steps s and changes y of the gradient, those with s . y above CURVED ||s|| ||y||."""
+"""L-BFGS keeps the last PAIRS steps s and changes y of the gradient, and uses those with s . y > CURVED ||s|| ||y||."""
 
 
 @dataclass
 class Direction:
-    """A rule that gives search directions (m, P) from gradients, row by row; here steepest descent, d = -g.
+    """A rule for search directions (m, P) from gradients, row by row; here steepest descent, d = -g.
 
-    A subclass keeps what it needs of earlier gradients.
-    exact: the first trial of a step's length is a guess, so that a parabola refines it even where it is good.
+    A subclass keeps what it needs of earlier gradients and steps.
+    exact: whether the first trial of a line search is only a guess, so that a parabola refines it even if it is good.
     """
 
     exact: bool = True
 
     def begin(self, with_gradient: Gradients, from_rank0: FromRank0) -> None:
-        """Prepares for a descent; -g needs nothing.
+        """Prepares for a descent; here it does nothing.
 
-        with_gradient: gives objectives and gradients.
-        from_rank0: as in `minimise`.
+        with_gradient, from_rank0: as in `minimise`.
         """
 
     def next(self, G: Array, X: Array) -> Array:
         return -G
 
     def moved(self, step: Array, G: Array) -> None:
-        """Notes the step (m, P) that was taken, and the gradient (m, P) after it; -g needs neither."""
+        """Keeps the step (m, P) that was taken and the gradient (m, P) after it; here it does nothing."""
 
 
 @dataclass
 class Newton(Direction):
-    """d = -H^-1 g by CG as far as `cg_tolerance`, or as H is positive along CG's directions (truncated Newton).
+    """d = -H^-1 g by CG, which ends at `cg_tolerance` or where H is not positive along a direction (truncated Newton).
 
-    H p is a difference of gradients.  Cost: two gradients a CG iteration.
+    H p is computed as a difference of gradients.  Cost: two gradients a CG iteration.
     """
 
     exact: bool = False
@@ -78,7 +78,7 @@ class Newton(Direction):
         size = np.cbrt(np.finfo(X.dtype).eps) * (1.0 + np.abs(X).max(axis=1, initial=0.0))
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
-            largest = np.abs(P).max(axis=1, initial=0.0)  # of a row that moves no more any step will do
+            largest = np.abs(P).max(axis=1, initial=0.0)  # a row with P = 0 may have any step
             h = self._from_rank0(size / np.where(largest > np.sqrt(np.finfo(P.dtype).tiny), largest, 1.0))[:, None]
             with np.errstate(over="ignore", invalid="ignore"):
                 ahead, behind = (self._slopes((X + s * h * P).astype(X.dtype, copy=False))[1] for s in (1.0, -1.0))
@@ -92,7 +92,7 @@ class Newton(Direction):
 
 @dataclass
 class Conjugate(Direction):
-    """Polak-Ribiere, cut off at 0 (PR+): d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old."""
+    """d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old: conjugate gradients, Polak-Ribiere cut off at 0 (PR+)."""
 
     _old: tuple[Array, Array] | None = None
 
@@ -109,7 +109,7 @@ class Conjugate(Direction):
 
 @dataclass
 class LBFGS(Direction):
-    """d = -H g, H from the last PAIRS steps and changes of the gradient of each row."""
+    """d = -H g, where H comes from the last PAIRS steps and changes of the gradient of each row."""
 
     _pairs: list[Pair] = field(default_factory=list)
     _gradient: Array | None = None
@@ -125,11 +125,11 @@ class LBFGS(Direction):
 
 
 Pair = tuple[Array, Array, Array]
-"""Steps s (m, P), changes y of the gradient (m, P), 1 / s.y (m,): 0 where that says too little of the curvature."""
+"""Steps s (m, P), changes y of the gradient (m, P), and 1 / s.y (m,), which is 0 for pairs that are not used."""
 
 
 def pair(step: Array, change: Array) -> Pair:
-    """A step and its change of the gradient, as L-BFGS remembers them."""
+    """Makes the pair of L-BFGS from steps (m, P) and the changes (m, P) of the gradient."""
     sy = row_dots(step, change)
     useful = sy > CURVED * np.sqrt(row_dots(step, step) * row_dots(change, change))
     useful &= sy > 4.0 * np.finfo(change.dtype).tiny
@@ -137,9 +137,10 @@ def pair(step: Array, change: Array) -> Pair:
 
 
 def inverse_times(pairs: Sequence[Pair], G: Array) -> Array:
-    """H g of each row for pairs, the oldest first: two loops (Nocedal and Wright, 2006, algorithm 7.4).
+    """Computes H g for each row by the two loops of L-BFGS (Nocedal and Wright, 2006, algorithm 7.4).
 
-    H_0 = (s . y / y . y) I of the last pair; g itself without pairs.  Cost: 8 P flops a pair and row.
+    pairs: the oldest first.  H_0 = (s . y / y . y) I, from the last pair; without pairs H g = g.
+    Cost: 8 P flops a pair and row.
     """
     Q, alphas = G.copy(), []
     for S, Y, rho in reversed(pairs):
@@ -165,14 +166,14 @@ def minimise(
     tolerance: float,
     from_rank0: FromRank0 = lambda numbers: numbers,
 ) -> tuple[Array, Array]:
-    """Lowers each row's objective from `start` (m, P); gives the rows and their objectives (m,).  No row's rises.
+    """Lowers the objective of each row from `start` (m, P), and returns the rows and their objectives (m,).
 
-    direction: the rule that gives search directions.
-    objective, with_gradient: give the objectives (m,) of rows, the latter with the gradients (m, P).
-    iterations: at most; halvings: of a step's length, at most.
-    tolerance: a row stops once its objective falls by a smaller share.
-    from_rank0: that of SharedMatrix, where values and gradients are sums that ranks take together.
-    Collective: where it is.
+    No objective rises.
+    direction: the rule for search directions.
+    objective, with_gradient: compute the objectives (m,) of rows; the latter also their gradients (m, P).
+    iterations, halvings: the largest numbers of iterations, and of halvings of a step's length.
+    tolerance: a row is done once its objective falls by a smaller share.
+    from_rank0: that of SharedMatrix, where ranks compute values and gradients together.  Collective: where it is.
     """
     X = start.copy()
     direction.begin(with_gradient, from_rank0)
@@ -205,17 +206,21 @@ def minimise(
 
 
 def _finite(f: Array, G: Array) -> tuple[Array, Array]:
-    """A row whose gradient is not finite stays where it is: gradient 0."""
+    """Sets the gradient of a row to 0 where it is not finite, so that the row stays where it is."""
     return f, np.where(np.isfinite(G).all(axis=1)[:, None], G, 0.0).astype(G.dtype, copy=False)
 
 
 def line_search(
     objective: Values, X: Array, D: Array, f: Array, slope: Array, first: Array, exact: bool, halvings: int
 ) -> tuple[Array, Array]:
-    """Step lengths (m,) and objectives there.  A trial is kept if it satisfies Armijo's rule, the lowest of them.
+    """Searches along D from X, and returns the step lengths (m,) and the objectives (m,) there.
 
-    The next trial is the minimum of the parabola through value, slope and the trial's value; `exact` tries it once
-    even where the first trial was good.  Rows with first = 0 stay.
+    f, slope (m,): the objectives at X, and their slopes along D.
+    first (m,): the first trial of each row; rows with 0 stay.
+    exact: whether a second trial is made even where the first one was good.
+    halvings: the largest number of further trials.
+    The lowest trial that satisfies Armijo's rule is taken.  Each next trial is the minimum of the parabola through
+    value, slope and the value of the trial before.
     """
     best, length = f.copy(), np.zeros(len(f))
     t, pending = first.copy(), first > 0.0
@@ -237,16 +242,16 @@ def line_search(
 
 
 def parabola_minimum(f: Numbers, slope: Numbers, t: Numbers, trial: Numbers) -> Array:
-    """-slope t^2 / 2 (trial - f - slope t), where the parabola through f, its slope and the value of a trial is least.
+    """-slope t^2 / 2 (trial - f - slope t): the minimum of the parabola through f, its slope and the value of a trial.
 
-    inf where there is no such place.
+    It is inf where the parabola has no minimum.
     """
     curvature = trial - f - slope * t
     return np.where(curvature > 0.0, -0.5 * slope * t**2 / np.where(curvature > 0.0, curvature, 1.0), np.inf)
 
 
 def least_in_plane(H: Array, b: Array) -> Array:
-    """argmin 1/2 x^T H x - b^T x, damped by `PLANE_DAMPING` in scale; 0 along what H does not see.  Collective: no."""
+    """argmin over x of 1/2 x^T H x - b^T x, damped by PLANE_DAMPING once H is scaled to diagonal 1.  Collective: no."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     scaled = H * scale[:, None] * scale
     x: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + PLANE_DAMPING * np.eye(len(b)), b * scale)
@@ -264,11 +269,15 @@ def conjugate_gradients(
     from_rank0: Callable[[Array], Array] = lambda numbers: numbers,
     taken: Callable[[Array, bool], object] = lambda lengths, first: None,
 ) -> Array:
-    """start + the sum of the CG steps of each row, for right sides R.  `start` and R are overwritten.
+    """Solves S x = r for each row by preconditioned CG, and returns start + the sum of its steps.
 
-    Every row has coefficients of its own; rows whose preconditioned residual has fallen to `tolerance` are masked, as
-    are those that are not live.  taken: is told each iteration's lengths, and whether it is the first; from_rank0: as
-    SharedMatrix has it.  Collective: where these or `product` are.
+    It overwrites `start` and R.
+    R: the right sides, of the rows' shape; product, precondition: S and the preconditioner.
+    tolerance: a row is done, and masked from then on, once its preconditioned residual has fallen to this share.
+    live: the rows that are solved; others stay.
+    from_rank0: that of SharedMatrix.
+    taken: is called with the step lengths of each iteration, and whether it is the first.
+    Collective: where `product`, from_rank0 or `taken` are.
     """
     X = start
     preconditioned = precondition(R)

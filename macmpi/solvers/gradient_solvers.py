@@ -1,7 +1,7 @@
-"""Solvers of both half steps that need gradients alone: descents (descent.py), and minibatches.
+"""Solvers of both half steps that need only gradients: descents (descent.py), and minibatches.
 
-Descents of all points of a tile at once, which the paper names (section 2.3), cost more than Gauss-Newton wherever that
-was measured (docs/paper.md).
+The paper names descents for the Z-step (section 2.3); they cost more than Gauss-Newton wherever that was measured
+(docs/paper.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Descent:
-    """Steepest descent, step lengths from a parabola, for each row; others descend along their `direction`."""
+    """Steepest descent with line searches, for each row; subclasses descend along another `direction`."""
 
     iterations: int = 10
     tolerance: float = 0.0
@@ -34,18 +34,18 @@ class Descent:
     direction: ClassVar[type[Direction]] = Direction
 
     def directions(self) -> Direction:
-        """Makes what gives search directions."""
+        """Makes the rule for search directions of one descent."""
         return self.direction()
 
     @property
     def limits(self) -> tuple[int, int, float]:
-        """The iterations, halvings and tolerance, the last arguments of `minimise`."""
+        """The arguments iterations, halvings and tolerance of `minimise`."""
         return self.iterations, self.halvings, self.tolerance
 
 
 @dataclass(frozen=True)
 class TruncatedNewton(Descent):
-    """Truncated Newton: unlike Gauss-Newton with the maps' own curvature."""
+    """Truncated Newton, which unlike Gauss-Newton uses the curvature of the maps too."""
 
     iterations: int = 3
     cg_iterations: int = 10
@@ -62,26 +62,26 @@ class TruncatedNewton(Descent):
 class GradientZ(Descent):
     """Steepest descent for each point.
 
-    Cost of an iteration: 3 passes through the segments after the first, and one a trial.
+    Cost of an iteration: 3 passes through the segments after the first, and one for each trial of the line search.
     """
 
     handles: ClassVar[Demands] = CONTINUOUS
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> None:
-        """Prepares nothing, for points share nothing."""
+        """Does nothing, because points share nothing."""
 
     def solve(self, problem: ZProblem, shared: Any) -> ZSolution:
         return ZSolution(*minimise(self.directions(), problem.values, problem.gradients, problem.Z, *self.limits))
 
 
 class ConjugateGradientZ(GradientZ):
-    """Nonlinear conjugate gradient, Polak-Ribiere cut off at 0 (PR+)."""
+    """Nonlinear conjugate gradients, Polak-Ribiere cut off at 0 (PR+), for each point."""
 
     direction = Conjugate
 
 
 class LBFGSZ(GradientZ):
-    """L-BFGS."""
+    """L-BFGS for each point."""
 
     direction = LBFGS
 
@@ -96,10 +96,11 @@ class NewtonZ(TruncatedNewton, GradientZ):
 
 @dataclass(frozen=True)
 class GradientW(Descent, WSolver):
-    """Steepest descent for each row of theta: all units of a tile, or a whole segment.
+    """Steepest descent for each row of theta: the units of a tile, or one whole segment.
 
-    Units are fitted in coordinates in which the layer's Gram is the identity: features of a sigmoid layer differ in
-    scale by orders of magnitude.  Cost of an iteration: 4 N D w flops, and 2 N D w a trial.
+    Units are fitted in coordinates in which the Gram of the layer is the identity, because the features of a sigmoid
+    layer differ in scale by orders of magnitude.
+    Cost of an iteration for w units: 4 N D w flops, and 2 N D w for each trial of the line search.
     """
 
     tolerance: float = 0.01
@@ -126,13 +127,13 @@ class GradientW(Descent, WSolver):
 
 
 class ConjugateGradientW(GradientW):
-    """Nonlinear conjugate gradient, Polak-Ribiere cut off at 0 (PR+)."""
+    """Nonlinear conjugate gradients, Polak-Ribiere cut off at 0 (PR+), for each row of theta."""
 
     direction = Conjugate
 
 
 class LBFGSW(GradientW):
-    """L-BFGS."""
+    """L-BFGS for each row of theta."""
 
     direction = LBFGS
 
@@ -143,18 +144,19 @@ class NewtonW(TruncatedNewton, GradientW):
 
 
 Gradient = Callable[[Array, Any], Array]
-"""The gradient of the objective with respect to phi is taken from some points."""
+"""A function (phi, rows) that estimates the gradient of the objective with respect to phi from some points."""
 
 
 @dataclass(frozen=True)
 class SGDW(WSolver):
-    """theta <- theta - rate v, v <- momentum v + mean gradient of the next `batch` points, for `iterations` epochs.
-    (Mean: divided by their number and by the mean weight of all points.)
+    """v <- momentum v - rate g, theta <- theta + v: stochastic gradient descent, for `iterations` epochs.
 
-    For units in coordinates in which the layer's Gram is N I, so that the rate is a share of a linear unit's own step.
-
-    The order of the points is keyed by the problem, so every tile of a layer sees the same minibatches.  A row keeps
-    its start where the epochs have not lowered its objective.  Cost: 4 N D w flops an epoch, 4 N D w for the checks.
+    g is the gradient of the next `batch` points, divided by their number and by the mean weight of all points.
+    Units are fitted in coordinates in which the Gram of the layer is N I, so that a rate of 1 would be the whole step
+    of a linear unit.
+    The order of the points is keyed by the problem, so that every tile of a layer sees the same minibatches.  A row
+    keeps its start where the epochs have not lowered its objective.
+    Cost for w units: 4 N D w flops an epoch, and 4 N D w for the comparison at the end.
     """
 
     iterations: int = 1
@@ -186,11 +188,10 @@ class SGDW(WSolver):
     def steps(
         self, phi: Array, velocity: Array, batches: Iterable[Any], gradient: Gradient, rate: float
     ) -> tuple[Array, Array]:
-        """Takes a step for each minibatch; gives phi and the velocity after the last.
+        """Takes a step for each minibatch, and returns phi and the velocity after the last one.
 
-        phi, velocity (m, P): at the beginning.
-        batches: the rows of each minibatch.
-        gradient: gradient(phi, rows) of a minibatch.
+        phi, velocity (m, P): those before the first step.
+        batches: the rows of each minibatch; gradient: gradient(phi, rows) is that of a minibatch.
         """
         for rows in batches:
             velocity = self.momentum * velocity - rate * gradient(phi, rows)

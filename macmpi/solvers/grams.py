@@ -1,4 +1,7 @@
-"""The units of a layer share the Gram of their inputs, or each its own inputs' part, to precondition or to solve."""
+"""Grams of a layer's inputs, which its units share as preconditioner or as normal equations.
+
+The units of a sparse layer use the submatrices of the inputs that they read.
+"""
 
 from __future__ import annotations
 
@@ -18,22 +21,22 @@ from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter, regular_fact
 from macmpi.typing import Array
 
 FASTER = 0.5
-"""A product in single precision takes this share of the time in double."""
+"""The time of a product in single precision, as a share of that in double precision."""
 
 GRAM = 1.8
-"""A Gram costs this a point, in units of its columns squared."""
+"""The cost of a Gram in flops a point, as a multiple of its number of columns squared."""
 
 
 @dataclass(frozen=True)
 class LayerGram:
-    """The regressions of a layer's units share the Gram G of its inputs A (N, D), and how units read these.
+    """The Gram of a layer's inputs A (N, D), with what else the regressions of its units have in common.
 
-    G (D + 1, D + 1): [A, 1]^T [A, 1], of which the part from the diagonal on is known at least;
-    ridge: of each unit's regression;
-    dtype: of A;
-    bias: units have biases; without them G is A^T A (D, D);
-    activation: the name of the units' activation;
-    sparse: each unit reads only some of the inputs.
+    G (D + 1, D + 1): [A, 1]^T [A, 1]; only its upper half must be known.
+    ridge: that of each unit's regression.
+    dtype: the precision of A.
+    bias: whether units have biases; without them G is A^T A (D, D).
+    activation: the name of the units' activation.
+    sparse: whether each unit reads only some of the inputs.
     """
 
     G: Array
@@ -46,9 +49,11 @@ class LayerGram:
 
 @dataclass(frozen=True)
 class System:
-    """The units of a layer share G = [A, 1]^T [A, 1] of its inputs A (N, D), or A^T A without biases.
+    """The linear system that the units of a layer share: G = [A, 1]^T [A, 1] of its inputs A (N, D), plus the ridge.
 
-    single: G and directions read the inputs in single precision: UnitProblem.rounded; double: G reads them in double.
+    Without biases G is A^T A.
+    single: whether G and search directions read the inputs in single precision (UnitProblem.rounded).
+    double: whether G is summed in double precision also for inputs in single precision.
     """
 
     single: bool = False
@@ -62,9 +67,10 @@ class System:
         rows: slice | None = None,
         weights: Array | None = None,
     ) -> Array:
-        """G in float64, a sum over points; or rows of it from the diagonal on, the rest 0.
+        """Sums G over points, float64; or some rows of it from the diagonal on, the rest 0.
 
-        weights: of the inputs' rows, (N,).  Collective: where `over_points` is.
+        bias: whether units have biases; rows: the rows of G, None for all.
+        weights (N,): of the rows of the inputs, or None.  Collective: where `over_points` is.
         """
 
         def part(points: slice) -> tuple[Array, ...]:
@@ -77,36 +83,47 @@ class System:
 
     @property
     def pace(self) -> float:
-        """The time of a product with the inputs, as a share of that in double precision."""
+        """The time of a product with the inputs, as a share of that in double precision: 1, or FASTER."""
         return FASTER if self.single else 1.0
 
     def cost(self, width: int, rows: slice | None = None) -> float:
-        """Estimates `sum` in flops a point: a whole symmetric product, or the share of its half that the rows are."""
+        """Estimates the cost of `sum` in flops a point.
+
+        width: the number of columns of G; rows: as in `sum`.  For all rows BLAS has a symmetric product; for some of
+        them the cost is that of their part of the upper half.
+        """
         held = width**2 if rows is None else 2.0 * (rows.stop - rows.start) * (width - rows.start)
         return self.pace * GRAM * held
 
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
-        """L, lower, with L L^T = G + ridge I: made once for all units of the layer.
+        """Computes the lower triangular L with L L^T = G + ridge I, once for all units of the layer.
 
-        shared_matrix: shares this work among ranks.  Collective: where it is.
+        shared_matrix: shares the work among ranks.  Collective: where it is.
         """
         L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), shared_matrix)
         return L if whole(len(L)) else np.asfortranarray(np.tril(L))
 
     def prepare(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
-        """The factor, or of a sparse layer the factors for each set of inputs.  Collective: as `shared_matrix` is."""
+        """Computes the factor; for a sparse layer, prepares those for each set of inputs.
+
+        Collective: where `shared_matrix` is.
+        """
         return Subsystems(self, gram) if gram.sparse else self.factor(gram, shared_matrix)
 
 
 def metric_of(G: Array, added: Array | float) -> Array:
-    """H, symmetric: G, known from the diagonal on at least, with `added` on the diagonal."""
+    """Returns the symmetric matrix G + diag(added), where only the upper half of G is read."""
     H = symmetric(G.T)
     H[np.diag_indices_from(H)] += added
     return H
 
 
 class MetricSystem(System):
-    """The units of a layer measure their steps in G plus ridge / steepest^2: a unit at its steepest has that."""
+    """The metric G + ridge / steepest^2 I in which the units of a layer measure their steps.
+
+    steepest is the largest slope of the activation: a unit whose slope is that everywhere has this curvature, but for a
+    factor.  The diagonal of biases has no ridge.
+    """
 
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Array:
         G, ridge = gram.G, gram.ridge / function(gram.activation).steepest ** 2
@@ -116,23 +133,26 @@ class MetricSystem(System):
         return metric_of(G, added)
 
     def prepare(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Array:
-        """The whole metric: weights that do not exist are held at 0, and the others have its submatrix."""
+        """Computes the metric, whole for sparse layers too: their missing weights are held at 0 by bounds."""
         return self.factor(gram)
 
 
 KEPT = 2**24
-"""Numbers of submatrices and their factors that are kept for the next units with the same inputs."""
+"""The largest total size, in numbers, of submatrices and factors that are kept for further units."""
 
 
 class Subsystems:
-    """The submatrices of a layer's Gram that belong to some of its columns, and their factors."""
+    """The submatrices of a layer's Gram for sets of its inputs, and their factors, which are computed when needed."""
 
     def __init__(self, system: System, gram: LayerGram) -> None:
         self._system, self._gram, self._size = system, gram, 0
         self._kept: dict[bytes, tuple[Array, Any]] = {}
 
     def units(self, marks: Array) -> list[Alike]:
-        """Units by equal marks of what they read.  Cost: d^3 / 3 flops for d inputs that no unit before has read."""
+        """Groups units that read the same inputs.  marks (w, D + 1), bool: the weights that each unit has.
+
+        Cost: d^3 / 3 flops for each new set of d inputs.
+        """
         groups = []
         for rows in alike(marks):
             columns = np.flatnonzero(marks[rows[0]])
@@ -140,7 +160,7 @@ class Subsystems:
         return groups
 
     def _of(self, columns: Array) -> tuple[Array, Any]:
-        """G of these columns, in their order, from the diagonal on at least, and its factor.  Collective: no."""
+        """Returns the submatrix of G for some columns, its upper half at least, and its factor.  Collective: no."""
         kept = self._kept.get(columns.tobytes())
         if kept is None:
             G = self._gram.G[columns[:, None], columns]
@@ -152,9 +172,10 @@ class Subsystems:
 
 
 def inputs_gram(step: Step, weights: Array | None = None) -> Array:
-    """The Gram of [a, 1] of a linear map with biases, of a without; else the mean of a^2 over inputs, (1, 1).
+    """Computes the Gram of the inputs of a linear map: of [A, 1], or of A without biases.
 
-    weights: of the points, (n,).
+    For other maps it returns the sum over points of the mean square of their inputs: (1, 1).
+    weights (n,): of the points, or None.
     """
     if "linear" in step.map.own.capabilities:
         A = step.map.unfold(step.A)
@@ -164,20 +185,20 @@ def inputs_gram(step: Step, weights: Array | None = None) -> Array:
 
 
 def by_row(weights: Array | None, rows: int) -> Array | None:
-    """The weights of points (n,) as those of their rows, as many of each point, one after the other: (rows,)."""
+    """Repeats the weights of points (n,) for the rows of each point, which are one after the other: (rows,)."""
     return None if weights is None else np.repeat(weights, rows // max(len(weights), 1))
 
 
 def solve_rows(lower: Array, right: Array) -> Array:
-    """Rows B (L L^T)^-1 of B (w, n) for L (n, n) lower triangular.  Cost: 2 n^2 w flops."""
+    """Computes B (L L^T)^-1 for the rows B (w, n) and a lower triangular L (n, n).  Cost: 2 n^2 w flops."""
     half = blas.dtrsm(1.0, lower, right, side=1, lower=1, trans_a=1)
     return blas.dtrsm(1.0, lower, half, side=1, lower=1, overwrite_b=1)
 
 
 class Whitening:
-    """theta = phi L^-1 and back, with L L^T the layer's Gram plus ridge; the identity without a Gram.
+    """phi = theta L and theta = phi L^-1, where L L^T is the Gram of the layer plus ridge; the identity without a Gram.
 
-    In phi the Gram of the inputs [A, 1] L^-T, the ridge included, is the identity.
+    In the coordinates phi the inputs are [A, 1] L^-T, whose Gram, with the ridge, is the identity.
     """
 
     def __init__(self, lower: Array | None) -> None:
@@ -193,23 +214,23 @@ class Whitening:
         return phi if self._inverse is None else phi @ self._inverse
 
     def pull(self, G: Array) -> Array:
-        """The gradient with respect to phi from that with respect to theta."""
+        """Converts the gradient with respect to theta to that with respect to phi."""
         return G if self._inverse is None else G @ self._inverse.T
 
     def features(self, A: Array) -> Array:
-        """[A, 1] L^-T, which phi multiplies: [A, 1] theta^T is these times phi^T; (n, D + 1), float64."""
+        """Computes the features [A, 1] L^-T, (n, D + 1) float64, so that [A, 1] theta^T = features phi^T."""
         assert self._inverse is not None
         return A @ self._inverse[:, :-1].T + self._inverse[:, -1]
 
     def shrink(self, phi: Array) -> Array:
-        """The gradient with respect to phi of 1/2 ||v||^2, theta = [v, c]: the biases c are left alone."""
+        """Computes the gradient with respect to phi of 1/2 ||v||^2, where theta = [v, c]; the biases c do not count."""
         theta = self.back(phi)
         theta[:, -1] = 0.0
         return self.pull(theta)
 
 
 def alike(marks: Array) -> list[Array]:
-    """Groups the rows of a matrix of truth values that are the same: the indices of each group's rows, ascending.
+    """Groups the equal rows of a matrix of truth values, and returns the indices of each group's rows, ascending.
 
     Groups are in the order of their first rows.
     """
@@ -225,9 +246,9 @@ WHOLE = EVERY, EVERY
 class Alike(NamedTuple):
     """Units of a layer that read the same inputs.
 
-    places: of their weights in a matrix of all units; WHOLE where all units read all inputs.
+    places: the places of their weights in the matrix of all units; WHOLE where all units read all inputs.
     G: the Gram of these inputs.
-    factor: what a solver's system has made of G, or what else stands for it.
+    factor: the factor that a solver's system computed from G, or another object in its place.
     """
 
     places: tuple[Any, Any]
@@ -236,9 +257,9 @@ class Alike(NamedTuple):
 
 
 def scattered(parts: Sequence[Alike], R: Array, made: Callable[[Alike, Array], Array]) -> Array:
-    """Applies `made` to the weights of each group of units: an array like R, 0 where no group has weights.
+    """Applies a function to the weights of each group of units; returns an array like R, 0 where weights do not exist.
 
-    made: made(part, rows) gives an array like `rows`, the weights of R at `part.places`.
+    made: made(part, rows) computes an array like `rows`, which are the weights of R at `part.places`.
     """
     if parts[0].places is WHOLE:
         return made(parts[0], R)
@@ -249,7 +270,7 @@ def scattered(parts: Sequence[Alike], R: Array, made: Callable[[Alike, Array], A
 
 
 class UnitWhitening:
-    """The whitening of each unit's own weights, in the Gram of what it reads: none where units share no Gram."""
+    """The whitening of each unit's weights by the Gram of the inputs that it reads; the identity without a Gram."""
 
     def __init__(self, parts: Sequence[Alike]) -> None:
         self._parts = [part._replace(factor=Whitening(part.factor)) for part in parts]

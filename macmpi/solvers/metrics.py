@@ -1,7 +1,8 @@
-"""Metrics of a net's layers: M_k, the mean curvature of the loss by what layer k gives, carried back map by map.
+"""Metrics of the layers of a net: M_k is the mean curvature of the loss by the outputs of layer k.
 
-With the Gram G_k of the layer's inputs M_k (x) G_k is about the Gauss-Newton matrix of its weights: exactly so at one
-point, and under a squared error in the last layer.  Both are damped before they are inverted.
+It is carried back from the outputs map by map.  With the Gram G_k of the layer's inputs, the Kronecker product of M_k
+and G_k approximates the Gauss-Newton matrix of the layer's weights; it equals it for a single point, and in the last
+layer under a squared error.  Both are damped before they are inverted.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Seen:
-    """The net at some points, from which slopes, Grams and metrics are made.
+    """The net at some points, from which gradients, Grams and metrics are computed.
 
-    tape: the net's derivatives there.
+    tape: the net, linearised at these points.
     Y (n, L): their targets.
     residual (n, n_out): minus the derivative of each loss by the outputs.
-    probed: the points from which Grams and metrics are made; weighted points may be there several times.
-    weights (n,): of the points, of a mean of 1 over all; None where all are 1.
-    roots (m, 1): of the weights with which the probed points count in means; None where these count alike.
+    probed: the points from which Grams and metrics are computed; weighted points may occur several times.
+    weights (n,): of the points, with mean 1 over all points; None where all are 1.
+    roots (m, 1): square roots of the weights of the probed points in means of curvatures and of products of slopes, the
+        only ones in nets whose points have them; None where points count equally.
     """
 
     tape: Tape
@@ -45,32 +47,34 @@ class Seen:
 
     @property
     def count(self) -> int:
-        """The number of points that are probed."""
+        """The number of probed points."""
         return len(self.Y[self.probed])
 
     @property
     def few(self) -> Seen:
-        """The net at the points that are probed, all of weight 1."""
+        """The net at the probed points alone, with weights 1."""
         rows = self.probed
         heavy = 1.0 if self.weights is None else self.weights[rows, None].astype(self.residual.dtype, copy=False)
         return Seen(self.tape.of_rows(rows), self.Y[rows], self.residual[rows] / heavy, EVERY)
 
 
 Spectrum = tuple[Array, Array]
-"""Eigenvalues (n,) and eigenvectors (n, n), a column each."""
+"""Eigenvalues (n,), and eigenvectors (n, n) as columns."""
 
 OfSeen = Callable[[Seen, float, Array], None]
-"""Puts into an array a share of a matrix that is a mean over the probed ones of the points that were seen."""
+"""A function (seen, share, out) that writes `share` times a mean over probed points, a matrix, to `out`."""
 
 
 class Averages(NamedTuple):
-    """Means over all probed points, and products of large matrices, that ranks compute together.  Collective: yes.
+    """Functions by which ranks together compute means over all probed points, and products of large matrices.
 
-    means: of several (n, n) matrices, each given with its n, in one exchange: of each a function that gives some of its
-        rows, until the metrics are made.
-    mean: of one matrix, all of it.
-    product: V^T M V for the weights V (h, d) without biases and M (h, h), None for the identity; where a mean is given,
-        each element is multiplied by that of the mean.  To be read before the next product is made.
+    means: computes several mean matrices (n, n) in one exchange.  Its argument is a list of pairs (`OfSeen`, n).  For
+        each matrix it returns a function that gives some rows of it, until the metrics are complete.
+    mean: computes one mean matrix (n, n) from an `OfSeen` and n.
+    product: computes V^T M V for weights V (h, d) without biases and M (h, h), or None for the identity.  Where its
+        third argument gives the rows of a mean, the result is multiplied by that mean element by element.  The
+        result must be read before the next call.
+    Collective: yes.
     """
 
     means: Callable[[Sequence[tuple[OfSeen, int]]], list[RowMaker]]
@@ -79,18 +83,18 @@ class Averages(NamedTuple):
 
 
 def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tuple[dict[int, Array], dict[int, Array]]:
-    """Computes the metric M_k (h, h) of each layer k in `kept`, a mean over the probed points, from the outputs on.
+    """Computes the metric M_k (h, h) of each layer k in `kept`, from the outputs of the net backwards.
 
-    loss: gives the curvature at the outputs.
-    tape: any of the tapes that the means are over; of it the maps, blocks and shapes are read.
-    over: takes the means, with the other ranks.
+    loss: defines the curvature at the outputs.
+    tape: any of the tapes over which means are taken; only its maps, blocks and shapes are read.
+    over: computes the means, together with the other ranks.
     kept: the layers (parameter blocks) whose metrics this rank needs.
-    Gives two dicts by layer: the metrics, and for layers whose weights V a later map has transposed, what is to be
-    added to their Gram.  With outputs V^T z of that map, s Z is added to the metric of such a layer, Z the mean of z
-    z^T; and M / s to its Gram, M the metric of these outputs.  s makes both parts of the metric equally large.
-    Elementwise maps need only the mean of their slopes' products, whatever M is: all of these come in one exchange,
-    with the loss's curvature if that is not the identity.  Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h,
-    h') between two layers.  Collective: as `over` is.
+    Returns two dicts by layer: the metrics, and for layers whose weights a later map transposes, a matrix to be added
+    to their Gram.  Where that map computes V^T z, s Z is added to the metric of V, with Z the mean of z z^T, and M / s
+    to its Gram, with M the metric of the map's outputs; s makes both parts of the metric equally large.
+    An elementwise map needs only the mean of the products of its slopes, which does not depend on M.  So all of these
+    come in one exchange, with the curvature of the loss if that is not the identity.
+    Cost: n h^2 flops a layer for its slopes, and 4 h h' max(h, h') between two layers.  Collective: as `over` is.
     """
     dtype, width = tape.F.dtype, tape.F.shape[1]
     bent = {i: step.map.n_out for i, step in enumerate(tape.steps) if i and "elementwise" in step.map.capabilities}
@@ -124,7 +128,10 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
 def _with_transposed(
     forms: dict[int, Array], transposed: Mapping[int, tuple[Array, Array]], dtype: np.dtype
 ) -> tuple[dict[int, Array], dict[int, Array]]:
-    """The metrics with s Z, and M / s to add to Grams, for Z and M of weights that a later map has transposed."""
+    """Adds s Z to the metrics of transposed weights, and returns the metrics and the M / s to be added to Grams.
+
+    transposed: Z and M of each layer whose weights a later map transposes (`metrics`).
+    """
     added = dict[int, Array]()
     for k, (Z, M) in transposed.items():
         s = max(float(np.trace(forms[k])), 1e-30) / max(float(np.trace(Z)), 1e-30)
@@ -134,7 +141,7 @@ def _with_transposed(
 
 
 def _matrix(step: Step) -> Array | None:
-    """V of a map V a + c of the inputs that vary; None of other maps."""
+    """Returns V of a map V a + c, for those of its inputs that are not data; None for other maps."""
     if step.W is None:
         return None
     if "linear" in step.map.capabilities:
@@ -143,14 +150,14 @@ def _matrix(step: Step) -> Array | None:
 
 
 def _put_curvature(loss: Loss, seen: Seen, share: float, out: Array) -> None:
-    """Puts a share of the mean curvature of the losses by the outputs into `out`."""
+    """Writes `share` times the mean curvature of the loss by the outputs to `out`."""
     of_points = weighted(loss, None if seen.roots is None else np.square(seen.roots[:, 0]))
     out[:] = of_points.hessian(seen.Y[seen.probed], seen.tape.F[seen.probed])
     out *= share
 
 
 def _put_products(i: int, seen: Seen, share: float, out: Array) -> None:
-    """Puts a share of the mean of s s^T into `out`, for the slopes s of the elementwise map i of a tape."""
+    """Writes `share` times the mean of s s^T to `out`, for the slopes s of the elementwise map i of a tape."""
     steps, rows = seen.tape.steps, seen.probed
     step, B = steps[i], steps[i + 1].A if i + 1 < len(steps) else seen.tape.F
     tangent = step.map.tangent(step.W, step.A[rows], B[rows, : step.map.n_out])
@@ -160,21 +167,21 @@ def _put_products(i: int, seen: Seen, share: float, out: Array) -> None:
 
 
 def _put_squares(i: int, seen: Seen, share: float, out: Array) -> None:
-    """Puts a share of the mean of a a^T into `out`, for the inputs a of map i of a tape."""
+    """Writes `share` times the mean of a a^T to `out`, for the inputs a of map i of a tape."""
     A = seen.tape.steps[i].A[seen.probed]
     np.matmul(A.T, A, out=out)
     out *= share / max(len(A), 1)
 
 
 def _put_carried(i: int, M: Array, seen: Seen, share: float, out: Array) -> None:
-    """Puts a share of the mean of J^T M J into `out`, for map i of a tape."""
+    """Writes `share` times the mean of J^T M J to `out`, for map i of a tape."""
     step = seen.tape.steps[i]
     out[:] = step.map.pullback(step.W, step.A[seen.probed], M)[: step.varying, : step.varying]
     out *= share
 
 
 def shared_metric(M: Array, units: int) -> Array:
-    """The mean over pixels of the metric of the units there: M (P units, P units) -> (units, units)."""
+    """Averages a metric M (P units, P units) of the units at P positions over the positions: (units, units)."""
     if len(M) == units:
         return M
     blocks = M.reshape(-1, units, len(M) // units, units)
@@ -183,17 +190,17 @@ def shared_metric(M: Array, units: int) -> Array:
 
 
 def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:
-    """b and a with a b = damping, and b / a the ratio of the mean eigenvalues of G and M."""
+    """Returns shifts b of G and a of M with a b = damping; b / a is the ratio of the mean eigenvalues of G and M."""
     means = [max(float(np.trace(A)) / len(A), 1e-30) for A in (G, M)]
     ratio, root = np.sqrt(means[0] / means[1]), np.sqrt(damping)
     return float(ratio * root), float(root / ratio)
 
 
 def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
-    """(A + shift I)^-1 in the precision of A, or in float64 where that fails, or where it is asked for.
+    """(A + shift I)^-1 in the precision of A; in float64 where that fails, or where `double` asks for it.
 
-    In single precision it fails where the largest eigenvalue is some 1e5 times the shift, as in wide layers and where
-    the metric is the identity.  Cost: 4/3 n^3 flops.
+    In single precision it fails where the largest eigenvalue is about 1e5 times the shift, as in wide layers and where
+    the metric is the identity.  Where it fails in float64 too, the pseudoinverse is returned.  Cost: 4/3 n^3 flops.
     """
     for precision in (np.float64,) if double else (A.dtype, np.float64):
         shifted = A.astype(precision)
@@ -204,9 +211,9 @@ def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
 
 
 def decomposed(A: Array) -> Spectrum:
-    """The spectrum of a symmetric matrix (n, n) in its precision, no eigenvalue below 0.
+    """Computes the spectrum of a symmetric matrix (n, n) in its precision; eigenvalues below 0 become 0.
 
-    In single precision the iteration may fail where it does not in double.  Raises LinAlgError where that fails, too.
+    Where the iteration fails in single precision, it is repeated in double.  Raises LinAlgError where that fails too.
     Cost: 9 n^3 flops.
     """
     for precision in dict.fromkeys((A.dtype, np.dtype(np.float64))):

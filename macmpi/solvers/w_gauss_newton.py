@@ -1,4 +1,4 @@
-"""W-step by Gauss-Newton, directions by preconditioned CG: for each unit, all of a tile at once, or a whole segment."""
+"""The W-step by Gauss-Newton with directions by preconditioned CG: for each unit of a tile, or for a whole segment."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from macmpi.solvers.w_problem import SegmentProblem, UnitProblem, gradients, val
 from macmpi.typing import Array
 
 SHIFT = 1e-6
-"""A metric and a Gram are damped by this share of the product of their traces, before they are inverted."""
+"""A metric and a Gram are damped before they are inverted, by this share of the product of their traces."""
 
 
 class SteepestSystem(System):
-    """A unit at its steepest, in units of its s'^2, has the Gram plus ridge / steepest^2 I."""
+    """The system G + ridge / steepest^2 I: the curvature of a unit that is at its steepest, divided by steepest^2."""
 
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Array:
         return super().factor(replace(gram, ridge=gram.ridge / function(gram.activation).steepest ** 2), shared_matrix)
@@ -40,14 +40,15 @@ class GaussNewtonW(WSolver):
     """min over w_h of 1/2 sum_n (t_nh - s(w_h^T [a_n; 1]))^2 + ridge/2 ||v_h||^2, for each unit h of a tile.
 
     An iteration linearises s, takes up to `cg_iterations` CG steps on the normal equations
-    (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and backtracks each unit from step `relaxation`, then 1.
-    All units share one preconditioner, the Cholesky factor of the layer's Gram plus ridge, scaled with a unit's mean
-    s'^2: no Gram of a unit's own is formed.  A unit stops once its objective falls by less than `tolerance` in relative
-    terms.  With `cg_precision` "single" residuals are rounded, and so are the inputs that make directions of them: p,
-    [A, 1] p and the Gram are then of single precision, but no objective is.
+    (A^T diag(s'^2) A + ridge I) p = A^T diag(s') r - ridge w, and searches along p from step `relaxation`, then 1.
+    No Gram of a single unit is formed: all units share a preconditioner, the Cholesky factor of the layer's Gram plus
+    ridge, which is scaled with the mean s'^2 of each unit.
+    tolerance: a unit is done once its objective falls by a smaller share.
+    cg_precision: with "single", p, [A, 1] p and the Gram are in single precision, and residuals and inputs are rounded
+        for them; objectives never are.
 
-    Rounds: iterations (2 + 2 cg_iterations + line search).  Cost: 2 N D w flops at the start, and 4 N D w times
-    `cg_iterations` an iteration; D^3 / 3 for the factor of a layer.
+    Rounds: iterations (2 + 2 cg_iterations + line search).  Cost for w units: 2 N D w flops at the start, and 4 N D w
+    times cg_iterations for an iteration; D^3 / 3 for the factor of a layer.
     """
 
     iterations: int = 3
@@ -63,13 +64,13 @@ class GaussNewtonW(WSolver):
 
     @property
     def system(self) -> System:
-        """The system of CG, in single precision where that is asked for and CG needs no more digits."""
+        """The system of CG, in single precision where `cg_precision` says so and `cg_tolerance` allows it."""
         return SteepestSystem(self.cg_precision == "single" and self.cg_tolerance >= SINGLE)
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates flops a point, as `WSolver` asks for them.
+        """Estimates the cost as `WSolver.effort` defines it.
 
-        They are 2 D to start and 2 D + 4 D a CG step in an iteration, the last step 2 D, and what is elementwise.
+        It is 2 D flops a unit and point to start, 4 D for each CG step of an iteration, and the elementwise work.
         """
         products = (2.0 + self.iterations * self.system.pace * 4.0 * self.cg_iterations) * n_in
         return products * (units + PASS) + self.iterations * ELEMENTWISE * units
@@ -92,11 +93,11 @@ class GaussNewtonW(WSolver):
         return W
 
     def _direction(self, fit: Fit, W: Array, live: Array, over_points: OverPoints) -> tuple[Array, Array]:
-        """Computes the Gauss-Newton direction (w, D + 1) by CG, and marks the units that have one, (w,).
+        """Computes the Gauss-Newton direction (w, D + 1) by CG, and which units (w,) have one.
 
         W (w, D + 1): the present weights.
-        live (w,): the units that are still fitted; the others are masked, never left out, so that products stay the
-            same.
+        live (w,): the units that are not done; the others are masked and not left out, so that the bits of products do
+            not depend on them.
         """
         problem, ridge, from_rank0 = fit.problem, fit.problem.ridge, fit.problem.shared_matrix.from_rank0
         residual, slopes = over_points(fit.gradient)
@@ -124,12 +125,12 @@ class GaussNewtonW(WSolver):
     def _line_search(
         self, fit: Fit, W: Array, step: Array, moved: Array, errors: Array, objective: Array, over_points: OverPoints
     ) -> tuple[Array, Array]:
-        """Step length (w,) of each unit, halved until its objective falls, else 0; the errors there.
+        """Halves the step length of each unit until its objective falls; returns the lengths (w,) and the errors there.
 
-        A unit of length 0 has ended, and its activations stay those of its last trial.
+        The length is 0 where no trial lowers the objective; such a unit is done.
 
-        A fall must exceed the rounding of [A, 1] w and [A, 1] step: with nearly dependent inputs and no ridge, these
-        can be huge.
+        A fall must exceed the rounding errors of [A, 1] w and [A, 1] step, which can be huge where inputs are nearly
+        dependent and there is no ridge.
         """
         problem, ridge, n = fit.problem, fit.problem.ridge, fit.problem.rows
         root = 4.0 * np.sqrt(np.trace(problem.shared) / n)
@@ -153,11 +154,11 @@ class GaussNewtonW(WSolver):
 
 
 class Fit:
-    """The arrays (N, w) that a fit of units keeps between its rounds; all else is computed again in each round.
+    """The arrays (N, w) that a fit of units keeps between its rounds; everything else is computed in each round.
 
-    a: pre-activations.
-    direction: [A, 1] P^T of the CG direction P; along: [A, 1] step^T, both in the precision of directions.
-    Where CG takes one direction alone both are one array, which holds the curvature until the direction is known.
+    a: the pre-activations [A, 1] W^T.
+    direction, along: [A, 1] P^T of the CG direction P, and [A, 1] step^T, in the precision of directions.
+    Where CG makes a single step, both are one array, which holds s'^2 until the direction is known.
     """
 
     def __init__(self, problem: UnitProblem, one_direction: bool) -> None:
@@ -175,7 +176,7 @@ class Fit:
         return column_dots(self.problem.weigh(r, rows), r)
 
     def _curved(self, rows: slice) -> tuple[Array, Array, Array]:
-        """Gives outputs s at some points, and s' and s'^2 times the points' weights, in the precision of directions."""
+        """Computes s at some points, and s' and s'^2 times the points' weights in the precision of directions."""
         a = self.a[rows]
         s = self.function.value(a, np.empty_like(a))
         slope = self.function.slope(a, s, np.empty_like(s)).astype(self.dtype, copy=False)
@@ -188,7 +189,7 @@ class Fit:
         return s, slope, curvature
 
     def gradient(self, rows: slice) -> tuple[Array, ...]:
-        """(A^T diag(w s') r, sum of w s'^2), w the points' weights."""
+        """Computes A^T diag(w s') r and the sum of w s'^2 over some points, where w are the points' weights."""
         s, slope, curvature = self._curved(rows)
         slope *= (self.targets[rows] - s).astype(self.dtype, copy=False)
         if self.once:
@@ -196,7 +197,7 @@ class Fit:
         return adjoint(slope, self.read[rows]), column_sums(curvature)
 
     def product(self, P: Array, last: bool, rows: slice) -> tuple[Array, ...]:
-        """(p^T H p,) and, unless it is the last round, H P, both without the ridge."""
+        """Computes p^T H p and, unless it is the last CG step, H P, over some points and without the ridge."""
         B = apply(self.read[rows], P)
         Q = B * (self.direction[rows] if self.once else self._curved(rows)[2])
         self.direction[rows] = B
@@ -204,7 +205,7 @@ class Fit:
         return (curvature,) if last else (curvature, adjoint(Q, self.read[rows]))
 
     def advance(self, alpha: Array, first: bool, rows: slice) -> tuple[Array, ...]:
-        """along += alpha * direction (along = ... for the first direction), once all points have given alpha."""
+        """along += alpha * direction, or along = alpha * direction for the first direction of CG."""
         alpha = alpha.astype(self.dtype, copy=False)
         if first:
             np.multiply(self.direction[rows], alpha, out=self.along[rows])
@@ -226,13 +227,13 @@ class Fit:
 
 @dataclass(frozen=True)
 class HessianFreeW(WSolver):
-    """(sum_n J^T B^T B J + ridge) p = -gradient, J the derivative of the segment with respect to all its weights.
+    """(sum_n J^T B^T B J + ridge) p = -gradient, where J is the derivative of the segment by all its weights.
 
-    Up to `cg_iterations` CG steps, each block B of dense layers preconditioned by M^-1 B G^-1, with its damped metric
-    and the Gram of its inputs (solvers/metrics.py), of other layers by the Gram alone, or where a map is not linear by
-    the mean square of its inputs; backtracking from 1, and where no step helps once more along the preconditioned
-    gradient.  CG stops at the square root of rounding: what the outputs do not see (a common shift before a softmax)
-    would run away beyond it.
+    It is solved by up to `cg_iterations` CG steps.  The preconditioner maps the block R of a dense layer to
+    M^-1 R G^-1, with its damped metric M (solvers/metrics.py) and the Gram G of its inputs; for other layers it uses
+    the Gram alone or, where a map is not linear, the mean square of its inputs.  A line search from step 1 follows; if
+    it fails, another one along the preconditioned gradient.  CG stops at the square root of the rounding unit, because
+    beyond it directions to which the outputs are blind (a common shift before a softmax) would grow without bound.
     Cost of an iteration, with F flops for a pass through the segment: 4 F, 4 F a CG step, and N (D^2 + H^2) a layer.
     """
 
@@ -268,7 +269,7 @@ class HessianFreeW(WSolver):
     def _direction(
         self, problem: SegmentProblem, theta: Array, G: Array, cg_iterations: int, over_points: OverPoints
     ) -> Array:
-        """p (1, P) by CG.  Chunks are linearised once and kept."""
+        """Computes p (1, P) by CG.  Each run of points is linearised once, and its tape kept."""
         tapes: dict[int, tuple[Tape, Root]] = {}
 
         def linearise(rows: slice) -> tuple[Array, ...]:
@@ -309,16 +310,15 @@ class HessianFreeW(WSolver):
 
 
 def _times(B: Array, A: Array) -> Array:
-    """B A for a matrix A, or a number (1, 1).  Collective: no."""
+    """B A, where A is a matrix or a number (1, 1).  Collective: no."""
     return B @ A if A.size > 1 else A * B
 
 
 def layer_metrics(problem: SegmentProblem, tapes: dict[int, Tape], over_points: OverPoints) -> dict[int, Array]:
-    """M_k of each layer, the mean over all points, as they weigh.
+    """Computes the metric M_k of each layer of a segment, as the weighted mean over all points.
 
-    None where layers are not dense, share their weights, or have others than elementwise maps between them.
-
-    tapes: of the points of each run, by its start.  Collective: where `over_points` is.
+    It returns {} where a layer is not dense or shares its weights, or a map between layers is not elementwise.
+    tapes: the tape of each run of points, by the first point.  Collective: where `over_points` is.
     """
     segment = problem.segment
     if not all(map(is_dense, segment.fitted)) or sum(b is not None for b in segment.blocks) > len(segment.fitted):

@@ -1,8 +1,9 @@
-"""The splitting of E_Q by parameter block: W-problems, each a regression of its own, and restraints on its weights.
+"""The splitting of E_Q by parameter block: W-problems, each a regression by itself, and restraints on its weights.
 
-Where the units of a segment separate, a tile of units is a `UnitProblem`; where they do not (several layers between
-two sites, softmax, cross-entropy) the whole segment is a `SegmentProblem`, differentiated by backpropagation inside it.
-Both look alike to a solver: m independent problems of P unknowns each, theta (m, P), whose values are sums over points.
+Where the units of a segment can be fitted one by one, a tile of units is a `UnitProblem`.  Where they cannot (several
+layers between two sites, softmax, cross-entropy), the whole segment is a `SegmentProblem`, whose gradient comes from
+backpropagation inside the segment.  A solver sees both as m independent problems with P unknowns each, theta (m, P),
+whose objectives are sums over points.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Restraint:
-    """l1 sum |v| + group sum_j ||V[:, j]||, with least <= v <= most, added to a regression; biases are left alone.
+    """l1 sum |v| + group sum_j ||V[:, j]||, with least <= v <= most, in addition to a regression; biases are free.
 
-    A column j is what all units make of one input.  kept: weights that are 0 stay 0.
+    Column j of V holds the weights of all units for input j.  kept: whether weights that are 0 stay 0.
     """
 
     l1: float = 0.0
@@ -39,11 +40,14 @@ class Restraint:
 
     @property
     def joins(self) -> bool:
-        """Tells whether it ties the units of a layer together, as groups do."""
+        """Tells whether the restraint couples the units of a layer, as groups do."""
         return self.group > 0.0
 
     def penalty(self, W: Array, penalised: Array) -> Array:
-        """Value of l1 and of the groups, (w,): of each row, or where groups join the rows their sum in the first."""
+        """Computes the penalties of the rows of W, (w,); where groups couple rows, the sum of all is in the first.
+
+        penalised: which weights the restraint holds for, of the shape of W.
+        """
         V = np.where(penalised, W, 0.0)
         value: Array = self.l1 * np.abs(V).sum(axis=1)
         if self.joins:
@@ -56,11 +60,11 @@ FREE = Restraint()
 
 
 class RestrainedBlock(NamedTuple):
-    """A block of weights with what restrains it.
+    """The restraint on a block of weights.
 
-    penalised: marks the weights that ridge and restraint hold for.
-    restraint: of these.
-    exists: marks the weights that exist; None: all do.
+    penalised: which weights ridge and restraint hold for, of the weights' shape.
+    restraint: the restraint on these.
+    exists: which weights exist; None where all do.
     """
 
     penalised: Array
@@ -68,7 +72,10 @@ class RestrainedBlock(NamedTuple):
     exists: Array | None
 
     def limits(self, W: Array) -> tuple[Array, Array]:
-        """Bounds of each weight, of the shape of W: infinite ones of biases, 0 for both where it does not exist."""
+        """Returns the lower and the upper bound of each weight, of the shape of W.
+
+        Those of biases are infinite; both are 0 where a weight does not exist, or is 0 and shall stay 0.
+        """
         held = self.penalised & (W == 0.0) & self.restraint.kept
         held = held if self.exists is None else held | ~self.exists
         bounds = ((self.restraint.least, -math.inf), (self.restraint.most, math.inf))
@@ -76,28 +83,32 @@ class RestrainedBlock(NamedTuple):
         return low, high
 
     def inside(self, W: Array) -> Array:
-        """The weights at the nearest place within these."""
+        """Moves each weight to the nearest number within its bounds."""
         return np.clip(W, *self.limits(W))
 
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
-    """Gives the values (w,) of rows; where a restraint joins the rows, by(values) for each of them."""
+    """Returns the values (w,) of rows as they are or, where a restraint couples the rows, by(values) for each row."""
     return np.full(len(values), by(values)) if joins else values
 
 
 @dataclass(frozen=True)
 class WProblem:
-    """A W-solver is given min over each row of theta (m, P) of its objective, a sum over points, from theta = start.
+    """The problem of a W-solver: to minimise, from theta = start, the objective of each row of theta (m, P).
 
-    inputs (N, D), targets (N, w); ridge: of each unit or of the segment; key: names the random streams of a stochastic
-        solver: (seed, iteration, segment);
-    shared: the Gram of the layer's inputs, from the diagonal on at least, or None; factor: what the solver's system has
-        made of it, or None;
-    points: their number, where this rank holds only some of them (0: it holds all), or the sum of their weights;
-    shared_matrix: how ranks that solve it together share what does not depend on points, and agree on what they decide;
-    point_weights: (N,), None where all are 1.
+    The objectives are sums over points.
 
-    by_unit -- its rows are units.
+    inputs (N, D), targets (N, w): of the points.
+    ridge: that of each unit, or of the segment.
+    key: (seed, iteration, segment), by which a stochastic solver chooses its random streams.
+    shared: the Gram of the layer's inputs, its upper half at least, or None.
+    factor: what the solver's `System.prepare` made of the Gram, or None.
+    points: the number of all points, or the sum of their weights; 0 where it is the number of targets here.
+    shared_matrix: how ranks that solve the problem together share work that does not depend on points, and agree on
+        decisions.
+    point_weights (N,): of the points; None where all are 1.
+
+    by_unit -- whether the rows of theta are units.
     """
 
     inputs: Rows
@@ -119,7 +130,7 @@ class WProblem:
         return self.points or len(self.targets)
 
     def weights_at(self, rows: Any) -> Array | None:
-        """The weights of some points, None where all are 1."""
+        """Returns the weights of some points; None where all are 1."""
         return at(self.point_weights, rows)
 
     def parts(self, units: slice = EVERY) -> list[Alike]:
@@ -128,44 +139,44 @@ class WProblem:
 
     @property
     def restrained(self) -> list[RestrainedBlock]:
-        """The restraints on each block of weights."""
+        """The restraint on each block of weights."""
         raise NotImplementedError
 
     def blocks(self, theta: Array) -> list[Array]:
-        """Views of theta (m, P) as matrices W_b (H_b, D_b + 1): of units itself, of a segment its one row in blocks."""
+        """Returns views of theta as matrices W_b (H_b, D_b + 1): itself for units, the blocks of a segment's row."""
         raise NotImplementedError
 
     def joined(self, blocks: Sequence[Array]) -> Array:
-        """The theta (m, P) whose `blocks` are these."""
+        """Returns the theta (m, P) with these `blocks`."""
         return np.concatenate([W.ravel() for W in blocks]).reshape(self.start.shape)
 
     def penalties(self, theta: Array) -> list[Array]:
-        """The restraints' penalties, for each block of its rows."""
+        """Computes the penalties of the restraints: for each block those of its rows."""
         pairs = zip(self.blocks(theta), self.restrained, strict=True)
         return [block.restraint.penalty(W, block.penalised) for W, block in pairs]
 
     def inside(self, theta: Array) -> Array:
-        """The nearest theta within the bounds."""
+        """Moves theta to the nearest place within the bounds."""
         pairs = zip(self.blocks(theta), self.restrained, strict=True)
         return self.joined([block.inside(W) for W, block in pairs])
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
-        """Contribution of some points: the objective (m,) and, if asked for, its gradient (m, P), without the ridge."""
+        """Computes the objective (m,) over some points, and with `slope` its gradient (m, P) too, without the ridge."""
         raise NotImplementedError
 
     def ridge_part(self, theta: Array) -> tuple[Array, Array]:
-        """The ridge's value (m,) and gradient (m, P)."""
+        """Computes the value (m,) and the gradient (m, P) of the ridge."""
         raise NotImplementedError
 
 
 def values(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
-    """The objective of each row: (m,)."""
+    """Computes the objective of each row of theta: (m,).  Collective: where `over_points` is."""
     (errors,) = over_points(lambda rows: problem.partial(theta, rows, slope=False))
     return problem.shared_matrix.from_rank0(errors + problem.ridge_part(theta)[0])
 
 
 def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple[Array, Array]:
-    """The objective (m,) and gradient (m, P) of each row."""
+    """Computes the objective (m,) and the gradient (m, P) of each row of theta.  Collective: where `over_points` is."""
     errors, G = over_points(lambda rows: problem.partial(theta, rows, slope=True))
     ridge, slope = problem.ridge_part(theta)
     return problem.shared_matrix.from_rank0(errors + ridge), G + slope
@@ -173,15 +184,17 @@ def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple
 
 @dataclass(frozen=True)
 class UnitProblem(WProblem):
-    """Some units of one parameter block, over W = [V, c] of shape (w, D + 1), eq. (3) split by unit:
+    """Some units of one parameter block, W = [V, c] (w, D + 1): eq. (3) split by unit,
 
-        min over w_h of 1/2 sum_n w_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1..w,
+        min over w_h of 1/2 sum_n w_n (t_nh - s(w_h [a_n; 1]))^2 + ridge/2 ||v_h||^2,  h = 1, ..., w,
 
-    w_n the weight of a point, 1 where there are none.  The ridge leaves the biases c alone.  Units are independent: the
-    answer for some units is those rows of the answer.  `activation` is the name of an activation.  rounded: the inputs
-    as directions may read them.  Without biases W is V, (w, D).  restraint: what else is asked of V; only of solvers
-    that handle RESTRAINED.  exists: marks the weights that exist, of the shape of W; the others are 0 and stay 0, only
-    of solvers that handle SPARSE.  kept: sums over points are kept for later weights, and must not depend on these.
+    where w_n is the weight of a point, usually 1.  Biases c have no ridge; without biases W is V (w, D).  Units are
+    independent: the solution for some units is those rows of the solution.
+    activation: the name of s.
+    rounded: the inputs in single precision, for search directions; None where these read `inputs`.
+    restraint: the restraint on V, for solvers that handle RESTRAINED.
+    exists: which weights exist, of the shape of W; the others are 0 and stay 0.  Only for solvers that handle SPARSE.
+    kept: whether sums over points are kept for a later W-step, and so must not depend on the present weights.
     """
 
     activation: str
@@ -199,11 +212,11 @@ class UnitProblem(WProblem):
 
     @property
     def read(self) -> Rows:
-        """The inputs of directions and of what preconditions them."""
+        """The inputs that search directions and their preconditioner read."""
         return self.inputs if self.rounded is None else self.rounded
 
     def weigh(self, R: Array, rows: Any) -> Array:
-        """w_n r_n for some points' rows R (n, w), in their precision; R itself where there are no weights."""
+        """w_n r_n for the rows R (n, w) of some points, in their precision; R itself where points have no weights."""
         return weighed(R, self.weights_at(rows))
 
     @property
@@ -217,12 +230,12 @@ class UnitProblem(WProblem):
 
     @property
     def penalised(self) -> Array:
-        """Marks the weights that ridge and restraint hold for, of the shape of W."""
+        """The weights that ridge and restraint hold for, all but biases: bool, of the shape of W."""
         return np.broadcast_to(np.arange(self.start.shape[1]) < self.n_in, self.start.shape)
 
     @property
     def quadratic(self) -> bool:
-        """Tells whether the objective, but for a restraint, is a quadratic, of the curvature G + ridge."""
+        """Tells whether the objective without a restraint is quadratic, with the curvature G + ridge."""
         return self.activation == "linear"
 
     @property
@@ -233,7 +246,7 @@ class UnitProblem(WProblem):
         return [theta]
 
     def local(self, theta: Array, rows: Any) -> tuple[Array, Array, Callable[[], Array]]:
-        """The errors (m,) of some points, their residuals (n, m), each times the point's weight, and how to get s'."""
+        """Computes the errors (m,) of some points, their residuals (n, m) times weights, and a function for s'."""
         unit, a = function(self.activation), apply(self.inputs[rows], theta)
         s = unit.value(a, np.empty_like(a))
         r = self.targets[rows] - s
@@ -259,12 +272,14 @@ class UnitProblem(WProblem):
 
 @dataclass(frozen=True)
 class SegmentProblem(WProblem):
-    """All weights of one segment together, over theta = (1, P), its blocks one after the other:
+    """All weights of one segment together, theta (1, P), in which its blocks follow one another:
 
-        min 1/2 or loss: sum_n w_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
+        min over theta of sum_n w_n loss(t_n, f_k(a_n; theta)) + sum_b ridge_b/2 ||V_b||^2.
 
-    shapes: of the blocks; the segment's own blocks are numbered from 0.  ridges, restraints: of each block; () where
-    all have `ridge`, and no restraint.
+    segment: f_k, with parameter blocks numbered from 0.
+    loss: the loss of its outputs, which is the squared error where they are compared with coordinates.
+    shapes: those of the blocks.
+    ridges, restraints: those of each block; () where all have `ridge`, and where none has a restraint.
     """
 
     segment: Segment
@@ -276,7 +291,7 @@ class SegmentProblem(WProblem):
 
     @property
     def quadratic(self) -> bool:
-        """Tells whether the objective, but for a restraint, is a quadratic, of the curvature G + ridge."""
+        """Tells whether the objective without a restraint is quadratic, with the curvature G + ridge."""
         maps = self.segment.maps
         return len(maps) == 1 and "linear" in maps[0].capabilities and self.loss.by_output and self.loss.unit_hessian
 
@@ -286,7 +301,7 @@ class SegmentProblem(WProblem):
         return [RestrainedBlock(map_.penalised, restraint, map_.connected) for map_, restraint in pairs]
 
     def blocks(self, theta: Array) -> list[Array]:
-        """Views W_b (H_b, D_b + 1) of the blocks of theta, (P,) or (1, P)."""
+        """Returns views W_b (H_b, D_b + 1) of the blocks of theta, (P,) or (1, P)."""
         theta, out, at = theta.ravel(), [], 0
         for h, d in self.shapes:
             out.append(theta[at : at + h * d].reshape(h, d))
@@ -294,7 +309,7 @@ class SegmentProblem(WProblem):
         return out
 
     def weights(self, theta: Array) -> list[Array]:
-        """The blocks of theta in the precision of the points."""
+        """Returns the blocks of theta in the precision of the points."""
         return self.blocks(theta.astype(self.inputs.dtype, copy=False))
 
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
@@ -307,7 +322,7 @@ class SegmentProblem(WProblem):
         return loss.value(T, tape.F).sum(keepdims=True), self.joined(slopes)
 
     def loss_at(self, rows: Any) -> Any:
-        """The loss of some points, with their weights."""
+        """Returns the loss of some points, with their weights."""
         return weighted(self.loss, self.weights_at(rows))
 
     @property
@@ -317,7 +332,7 @@ class SegmentProblem(WProblem):
 
     @cached_property
     def _shrinks(self) -> Array:
-        """The ridge of each weight, 0 where none holds: (P,)."""
+        """The ridge of each weight, 0 for biases: (P,)."""
         pairs = zip(self.ridges_of_blocks, self.segment.fitted, strict=True)
         return np.concatenate([ridge * np.ravel(map_.penalised) for ridge, map_ in pairs])
 

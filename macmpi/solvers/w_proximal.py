@@ -1,10 +1,10 @@
-"""W-step under restraints (l1, groups, bounds, zeros that stay): proximal Newton with the layers' Grams as metric.
+"""The W-step under restraints (l1, groups, bounds, zeros that stay): proximal Newton with the Grams as metric.
 
-With a quadratic in the place of the data's part of the objective each step solves for the rows of weights
+Each step replaces the smooth part of the objective by a quadratic, and solves for the rows of weights
 
         min over w_h of -c_h (w_h - a_h)^T + s_h/2 (w_h - a_h) H (w_h - a_h)^T + restraint(v_h),
 
-a: where the rows begin, c: minus the gradient of the smooth part there, s: a row's curvature in units of H.
+where a are the present rows, c minus the gradient of the smooth part there, and s the curvatures in units of H.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ from macmpi.solvers.w_problem import Restraint, WProblem, together, values
 from macmpi.typing import Array
 
 EXACT, EXACT_ROUNDS, ROUNDS = 1e-11, 300, 6
-"""Share by which conditions of a minimum may fail; rounds at most of a quadratic solved to the end, and of a model."""
+"""The conditions of a minimum may fail by this share; the most rounds of a quadratic solved exactly, and roughly."""
 
 FEW, HALVINGS = 3, 20
-"""Weights of a row that are put in place between two of Newton's steps; halvings of one before it is given up."""
+"""The number of weights of a row that are moved between two Newton steps; the most halvings of a Newton step."""
 
 ROUNDING = 4.0 * float(np.finfo(float).eps)
-"""Share of its terms that a sum of them may be wrong by, as a rule."""
+"""The usual rounding error of a sum, as a share of the sum of the sizes of its terms."""
 
 TRIALS, BEARABLE, NEARLY = 10, 2.0, 0.3
-"""Trials of an iteration at most (of linear units, whose curvature is known, one).  One is the last where the curvature
-along it was at most BEARABLE times what was thought; the first one only if its logarithm was right within NEARLY."""
+"""The most trials of an iteration; linear units, whose curvature is known, need one.  A trial is the last one if the
+curvature along it was at most BEARABLE times the estimate; the first one, if it was also within exp(+-NEARLY) of it."""
 
 FLATTER, STEEPER, LEAST = 0.1, 16.0, 0.01
-"""From one trial or iteration to the next a curvature changes within the first two factors, and at least doubles if
-refused.  An iteration begins with at least LEAST times the curvature of a first one."""
+"""From a trial to the next an estimate of curvature changes at most by the first two factors, and at least doubles
+after a refusal.  An iteration begins with at least LEAST times the estimate of a first iteration."""
 
 
 @dataclass(frozen=True)
 class Quadratic:
-    """Such quadratics of rows (w, P), restrained.  H (P, P): positive definite; start (w, P): a; slope: c; scale: s.
+    """The restrained quadratics of some rows (w, P).  H (P, P), start (w, P), slope, scale (w,): H, a, c and s above.
 
-    penalised (w, P): where the restraint holds; low, high (w, P): bounds.  Rows that it joins have one scale.
+    penalised (w, P): where the restraint holds; low, high (w, P): bounds.  Rows that it couples have one scale.
     """
 
     H: Array
@@ -63,7 +63,7 @@ class Quadratic:
     restraint: Restraint
 
     def of(self, rows: Array | slice) -> Quadratic:
-        """The quadratic of some rows, or this one where a restraint joins them all."""
+        """Returns the quadratics of some rows alone; all of them where a restraint couples the rows."""
         if self.restraint.joins:
             return self
         whole = self.start, self.slope, self.scale, self.penalised, self.low, self.high
@@ -72,31 +72,31 @@ class Quadratic:
 
     @cached_property
     def curvature(self) -> Array:
-        """s_h sum_i |H_ij|, (w, P): with these on a diagonal a quadratic that is nowhere below this one's."""
+        """s_h sum_i |H_ij|, (w, P): the diagonal of a separable quadratic that is nowhere below this one."""
         return np.multiply.outer(self.scale, np.abs(self.H).sum(axis=0))
 
     @cached_property
     def l1(self) -> Array:
-        """The size of l1 at each weight, (w, P)."""
+        """The l1 of each weight, 0 where the restraint does not hold: (w, P)."""
         return self.restraint.l1 * self.penalised
 
     @property
     def grouped(self) -> Array:
-        """Marks the columns that are groups, (P,)."""
+        """The columns that are groups: (P,) bool."""
         return self.penalised[0] & self.restraint.joins
 
     def lengths(self, W: Array) -> Array:
-        """||V_j|| of the columns that are groups, 0 of the others: (P,)."""
+        """Computes ||V_j|| of the columns that are groups, 0 for the others: (P,)."""
         return np.sqrt(np.square(W).sum(axis=0)) * self.grouped
 
     def solved(self, to_the_end: bool) -> Array:
-        """Rows that lower the objective, or start, which lies within the bounds; solved to the end or roughly.
+        """Minimises each row, exactly or roughly; keeps the start, which is within the bounds, where that is no better.
 
-        A round is a proximal step, which finds the weights that are 0 or at bounds, and one of Newton's on the others.
-        Rows that nothing joins and that are solved to the end begin with all weights 0, of which FEW whose conditions
-        fail most are put in place: some leave 0 in each round, while back they come one by one.  A row is done where
-        its conditions hold to a share of l1 and the groups' size together, or without these of the largest gradient at
-        0, or to rounding.
+        A round is a proximal step, which finds the weights that are 0 or at bounds, and a Newton step of the others.
+        Rows that are not coupled and are solved exactly begin with all weights 0, and each round first moves the FEW
+        weights whose conditions fail most: several weights can leave 0 in a round, but return to it only one by one.
+        A row is done where its conditions of a minimum fail by at most a share of l1 and group together (without these,
+        of the largest gradient at 0), or by rounding errors.
         """
         few = to_the_end and not self.restraint.joins
         W = np.where(self.penalised & few, np.clip(0.0, self.low, self.high), self.start)
@@ -117,24 +117,24 @@ class Quadratic:
         return np.where((change < 0.0)[:, None], W, self.start)
 
     def proximal(self, W: Array, gradient: Array) -> Array:
-        """argmin over X of sum_j g_j (x_j - w_j) + m_j/2 (x_j - w_j)^2 + restraint(x), m the `curvature`.
+        """argmin over X of sum_j g_j (x_j - w_j) + m_j/2 (x_j - w_j)^2 + restraint(x), where m is the `curvature`.
 
-        The objective falls with it, unless each condition of the minimum holds already.
+        The objective falls, unless the conditions of a minimum hold already.
         """
         X = self._shrunk(W, gradient, self.curvature, ...)
-        if self.restraint.joins:  # with bounds at 0 alone
+        if self.restraint.joins:  # groups allow no bounds but 0
             pull = self.curvature[0] * self.lengths(X)
             X *= np.maximum(1.0 - self.restraint.group * self.grouped / np.where(pull > 0.0, pull, 1.0), 0.0)
         return X
 
     def _shrunk(self, W: Array, gradient: Array, curvature: Array, at: Any) -> Array:
-        """Does so for the weights `at` some places, one by one, without groups; the arrays are of these places."""
+        """Does what `proximal` does without groups, for the weights `at` some places; arrays hold these alone."""
         x = W - gradient / curvature
         x = np.copysign(np.maximum(np.abs(x) - self.l1[at] / curvature, 0.0), x)
         return np.clip(x, self.low[at], self.high[at]) + 0.0
 
     def _few(self, W: Array, gradient: Array) -> tuple[Array, Array]:
-        """Puts FEW weights a row, whose conditions fail most, at their minima in turn; gives W and its gradient."""
+        """Moves the FEW weights of each row whose conditions fail most to their minima in turn; returns W, gradient."""
         W, rows = W.copy(), np.arange(len(W))
         for _ in range(FEW):
             columns = (self.curvature * np.abs(self.proximal(W, gradient) - W)).argmax(axis=1)
@@ -145,7 +145,7 @@ class Quadratic:
         return W, gradient
 
     def _limit(self, W: Array) -> Array:
-        """Rows W (w, P) that are done may fail their conditions by this, (w,): joined rows by the largest of theirs."""
+        """Returns by how much rows W (w, P) that are done may fail their conditions, (w,); one number if coupled."""
         size, step = self.restraint.l1 + self.restraint.group, np.abs(W - self.start).sum(axis=1, keepdims=True)
         terms = np.abs(self.slope) + self.curvature * (step + np.abs(W))
         at_0 = size if size else np.abs(self.slope + self.scale[:, None] * (self.start @ self.H))
@@ -153,10 +153,10 @@ class Quadratic:
         return together(self.restraint.joins, least.max(axis=1), np.max)
 
     def _change(self, old: Array, new: Array, gradient: Array) -> tuple[Array, Array]:
-        """Gives the change of the objective from rows `old` to `new`, and the gradient of its smooth part at `new`.
+        """Computes the change of the objective from rows `old` to `new`, (w,), and the smooth part's gradient at `new`.
 
-        gradient: at the old rows.  The change is (w,), or one number where a restraint joins the rows; each weight's
-            terms are added up first, so that near the minimum it is wrong by rounding of the step alone.
+        gradient: that at the old rows.  Coupled rows have the change of their common objective.  The terms of each
+            weight are added up first, so that near the minimum the rounding error is that of the step alone.
         """
         move = new - old
         curved = self.scale[:, None] * (move @ self.H)
@@ -168,10 +168,10 @@ class Quadratic:
         return together(self.restraint.joins, change), gradient + curved
 
     def _newton(self, W: Array, gradient: Array) -> Array:
-        """Each row where a step of Newton's ends, halved until the objective falls, or where it was.
+        """Takes a Newton step in each row, halved until the objective falls; a row stays where no halving helps.
 
-        The step is that of the weights that are free, with their signs; what would change sign, turn round or leave the
-        bounds is put there.
+        Only free weights move, those that are not 0 by l1 and not at bounds.  A weight that would change its sign
+        becomes 0, one that would leave its bounds stops there, and a group that would turn round becomes 0.
         """
         lengths = self.lengths(W)
         shrink = self.restraint.group * self.grouped / np.where(lengths > 0.0, lengths, np.inf)
@@ -193,12 +193,12 @@ class Quadratic:
         return best
 
     def _free_step(self, free: Array, right: Array, bend: Array, U: Array) -> Array:
-        """x with (x H + x B - sum_h (x_h u_h) u B)_F = right_F and 0 elsewhere, F the free weights of each row.
+        """Solves (x H + x B - sum_h (x_h u_h) u B)_F = right_F for the free weights F of each row; x is 0 elsewhere.
 
-        B = diag(bend), bend_j = group / (s ||V_j||) and u_j = V_j / ||V_j||: the curvature of the groups' lengths, 0
-        without groups.  Without u the rows separate; it comes back by Woodbury's formula, with
-        S_ij = [i = j] / bend_j - sum_h u_hi u_hj (H_h^-1)_ij, H_h of the row's free weights with B added.
-        Cost: P^3 / 3 flops for each set of P free weights, and with groups P^3 more; 4 w P^2.
+        B = diag(bend) with bend_j = group / (s ||V_j||), and u_j = V_j / ||V_j||, are the curvature of the lengths of
+        groups, 0 without groups.  The rows are solved without u first, and u is added by Woodbury's formula, with
+        S_ij = [i = j] / bend_j - sum_h u_hi u_hj (H_h^-1)_ij, where H_h is H + B of the free weights of row h.
+        Cost: P^3 / 3 flops for each set of P free weights, with groups P^3 more; and 4 w P^2.
         """
         step, S, U = np.zeros_like(right), np.diag(1.0 / np.where(bend > 0.0, bend, 1.0)), np.where(free, U, 0.0)
         systems = []
@@ -207,7 +207,7 @@ class Quadratic:
             block, at = (columns[:, None], columns), (rows[:, None], columns)
             M = self.H[block]
             M.flat[:: len(columns) + 1] += bend[columns]
-            with suppress(np.linalg.LinAlgError):  # in rounding
+            with suppress(np.linalg.LinAlgError):  # rounding errors may make M indefinite
                 lower = factored(M) if len(columns) else M
                 step[at] = solved_rows(lower, right[at])
                 systems.append((lower, at))
@@ -223,16 +223,16 @@ class Quadratic:
 
 @dataclass(frozen=True)
 class ProximalW(WSolver):
-    """The objective plus l1 sum |v| + group sum_j ||V[:, j]||, least <= v <= most, lowered row by row.
+    """Lowers the objective plus l1 sum |v| + group sum_j ||V[:, j]|| of each row, with least <= v <= most.
 
-    An iteration replaces the data's part by its gradient and curvature s_h G, G the Gram of the layer's inputs, and
-    solves that with the restraint (`Quadratic`), so that weights become exactly 0 or reach their bounds.  s_h is 1 for
-    linear units, whose quadratic is the objective and is solved to the end, once; else at first the mean of s'^2, then
-    what the last trial says.  A trial that does not lower the objective, or met far more curvature, is repeated with a
-    larger s_h; the lowest is taken, and the weights stay where none is lower.
+    An iteration replaces the smooth part by its gradient and curvature s_h G, with the Gram G of the layer's inputs,
+    and solves that with the restraint (`Quadratic`); so weights become exactly 0 or reach their bounds.  For linear
+    units s_h = 1 and one exact solution is enough.  For others s_h is at first the mean of s'^2, and then the curvature
+    that the last trial met.  A trial that does not lower the objective, or meets far more curvature, is repeated with a
+    larger s_h; the lowest trial is taken, and the weights stay where none is lower.
 
-    Of a segment, each block has the Gram of its own inputs, or where its map is not linear their mean square, and s is
-    common to it.  Cost of an iteration: 4 N D w flops, 2 N D w a trial, and D^3 / 3 for each set of weights that are 0.
+    In a segment, each block has the Gram of its inputs (their mean square where its map is not linear), and all have
+    one s.  Cost of an iteration: 4 N D w flops, 2 N D w a trial, D^3 / 3 for each set of weights that are 0.
     """
 
     iterations: int = 3
@@ -243,7 +243,7 @@ class ProximalW(WSolver):
     system: ClassVar[System] = MetricSystem()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates flops a point: of passes over points, and for each unit of a system of about half of its inputs."""
+        """Estimates flops a point: those of passes, and for each unit those of a system in about half of its inputs."""
         return super().effort(n_in, units, points) + units * n_in**3 / 8.0 / points
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
@@ -261,7 +261,7 @@ class ProximalW(WSolver):
 
 
 class Model(NamedTuple):
-    """Rows theta, the smooth part of the objectives, minus its gradient, and each block's metric of moves."""
+    """A model at rows theta: the smooth part of the objectives, minus its gradient, and the metric H of each block."""
 
     theta: Array
     smooth: Array
@@ -271,9 +271,9 @@ class Model(NamedTuple):
 
 @dataclass(frozen=True)
 class Fit:
-    """A W-problem as `ProximalW` reads it: units of one layer, rows of one block of weights.
+    """The fit of a W-problem by `ProximalW`, here of units of one layer, the rows of one block of weights.
 
-    Each row has an objective of its own, (m,), unless a restraint joins them all to one, (1,).  Collective: where
+    Each row has an objective, (m,), unless a restraint couples them all to a common one, (1,).  Collective: where
     `over_points` and the problem's `shared_matrix` are.
     """
 
@@ -281,14 +281,14 @@ class Fit:
     over_points: OverPoints
 
     def summed(self, values: Sequence[Array], by: Callable[..., Any] = np.sum) -> Array:
-        """The value of each objective from `values`, each block's by row: units' own if apart, else `by` of all."""
+        """Combines `values`, by block and row, for each objective: a common objective gets `by` of all of them."""
         apart = self.problem.by_unit and not self.problem.restrained[0].restraint.joins
         return values[0] if apart else np.array([by([by(part) for part in values])])
 
     def lowered(self, model: Model, scale: Array, live: Array) -> tuple[Array, Array, Array, Array]:
-        """Gives rows after trials of the model's minimum, their objectives before and after, and the next curvatures.
+        """Tries minima of the model; returns rows, their objectives before and after, and the next scales.
 
-        The second trial has the curvature that the first has met; further ones follow only where one was refused.
+        The second trial has the curvature that the first one met; further trials follow only after a refusal.
         """
         theta = best = model.theta
         objective = least = model.smooth + self.summed(self.problem.penalties(theta))
@@ -312,7 +312,7 @@ class Fit:
         return best, objective, least, scale
 
     def _seen(self, model: Model, move: Array, smooth: Array) -> Array:
-        """The curvature along a move, in units of the metrics, that its smooth part says."""
+        """Computes the curvature of the smooth part along a move, in units of the metrics."""
         pairs = zip(self.problem.blocks(move), model.metrics, strict=True)
         curved = self.problem.shared_matrix.from_rank0(self.summed([row_dots(M @ H, M) for M, H in pairs]))
         fall = self.problem.shared_matrix.from_rank0(self.summed([row_dots(model.slope, move)]))
@@ -321,7 +321,7 @@ class Fit:
         return np.where(np.isfinite(seen), seen, np.inf)
 
     def step(self, model: Model, scale: Array, pending: Array) -> Array:
-        """The model's minimum for the rows of pending objectives; the others as they are."""
+        """Computes the model's minimum for the rows of pending objectives; other rows stay."""
         blocks, exact, minima = self.problem.blocks, self.problem.quadratic, []
         parts = zip(blocks(model.theta), blocks(model.slope), model.metrics, self.problem.restrained, strict=True)
         for W, slope, H, block in parts:
@@ -336,7 +336,7 @@ class Fit:
         return self.problem.joined(minima)
 
     def linearised(self, theta: Array) -> tuple[Model, Array]:
-        """The model at some rows, and a first curvature of each objective."""
+        """Makes the model at some rows, and a first estimate of the scale s of each objective."""
         problem, from_rank0 = self.problem, self.problem.shared_matrix.from_rank0
 
         def partial(rows: slice) -> tuple[Array, ...]:
@@ -354,7 +354,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class SegmentFit(Fit):
-    """A W-problem of a whole segment: all its weights, block after block, in one row with one objective."""
+    """The fit of a whole segment: all its weights, block after block, are one row with one objective."""
 
     def linearised(self, theta: Array) -> tuple[Model, Array]:
         problem, from_rank0 = self.problem, self.problem.shared_matrix.from_rank0
@@ -379,9 +379,9 @@ class SegmentFit(Fit):
         return Model(theta, from_rank0(errors + ridge), slope, metrics), np.ones(1)
 
     def _shares(self, theta: Array, slope: Array, grams: list[Array]) -> Array:
-        """The Gauss-Newton curvature along each block of the slope in units of its Gram, so that s = 1 fits them all.
+        """Computes the Gauss-Newton curvature along each block of the slope in units of its Gram; then s = 1 fits all.
 
-        The square of a sum of blocks is at most their number times the sum of the squares.
+        It is multiplied by the number of blocks, because the square of a sum is at most that times the sum of squares.
         """
         problem, moves = self.problem, self.problem.blocks(slope)
 

@@ -1,4 +1,4 @@
-"""Z-step of codes (nets/layers/codes.py): every code is tried, or one run, a bit or a word, after the other."""
+"""The Z-step for codes of bits or words: it tries every code, or changes one run of the code after the other."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
 AT_A_TIME = 2**21
-"""Values of the objective, of points and codes, that are held at a time."""
+"""The most values of the objective, for points and codes, that are in memory at a time."""
 
 
 class Form(NamedTuple):
-    """Eq. (4) is 1/2 z^T A z - l_n^T z and a constant under squared errors of an affine decoder V^T z + c.
+    """Eq. (4) as 1/2 z^T A z - l_n^T z + constant, under squared errors of an affine decoder V^T z + c.
 
-    A = V V^T + M (H, H); l_n = V (y_n - c) + M f_1(x_n).
+    A = V V^T + M (H, H), and l_n = V (y_n - c) + M (f_1(x_n) + u_1), with M and u_1 as in `ZProblem`.
     """
 
     A: Array
@@ -33,7 +33,10 @@ class Form(NamedTuple):
 
     @staticmethod
     def of(problem: ZProblem) -> Form | None:
-        """The form of a problem, None where its decoder or its loss has none.  Cost: H + 1 decoded codes."""
+        """Makes the form of a problem; None unless its decoder is affine in the code alone, and its loss squared.
+
+        Cost: H + 1 decoded codes.
+        """
         maps, (H,) = problem.segments[-1].maps, problem.sizes
         if not _squares(problem) or len(maps) != 1 or "linear" not in maps[0].capabilities or any(problem.sides):
             return None
@@ -42,17 +45,17 @@ class Form(NamedTuple):
         return Form(V @ V.T + dense(problem.metrics[0].M, H).astype(V.dtype), V, c)
 
     def linear(self, problem: ZProblem) -> Array:
-        """l_n of some points (n, H).  Cost: 2 n L H flops."""
+        """Computes l_n of the problem's points: (n, H).  Cost: 2 n L H flops."""
         found: Array = (problem.Y - self.c) @ self.V.T + times(problem.first, problem.metrics[0].M)
         return found
 
 
 class Codes(NamedTuple):
-    """All codes of H units, with what is needed to compare them for any point.
+    """All codes of H units, and the numbers by which they are compared for any point.
 
     codes (C, H): the codes.
-    own (C,), rows (C, r): a code's objective is own - rows . a, for the r numbers a of a point.
-    outputs: of each code; None where the objective is computed as above.
+    own (C,), rows (C, r): the objective of a code is own - rows . a, for r numbers a of a point.
+    outputs (C, L): the outputs for each code, where the loss must be added to that objective; otherwise None.
     """
 
     codes: Array
@@ -62,7 +65,7 @@ class Codes(NamedTuple):
 
 
 class Prepared(NamedTuple):
-    """All points share this: the quadratic form of their objectives, and all codes where these are few."""
+    """The preparation of `BinaryZ` for all points: the form of their objectives, and all codes where these are few."""
 
     form: Form | None
     every: Codes | None
@@ -70,12 +73,14 @@ class Prepared(NamedTuple):
 
 @dataclass(frozen=True)
 class BinaryZ:
-    """min over codes z of eq. (4) for the one site of a net, whatever the decoder: of bits over {0, 1}^H.
+    """min over codes z of eq. (4), for a net with one site and any decoder; for bits z in {0, 1}^H.
 
-    Up to `enumerated` bits exactly: all codes are decoded once for all points.  Beyond, `iterations` sweeps over the
-    runs, each set to the best of its alphabet, all points of a tile at once; ends once none has changed.  Of a `Form`
-    sweeps begin at the present code and at that of the relaxed minimum A^-1 l_n, and the better end is kept.
-    Cost: 2 n 2^H min(H, L + H) flops; of a form 4 n H^2 a sweep; else 2 passes through the decoder a bit and sweep.
+    Up to 2^enumerated codes are all tried, which is exact; they are decoded once for all points.  Otherwise it makes up
+    to `iterations` sweeps over the runs of the code, and sets each to the best value of its alphabet, until no run
+    changes.  Where there is a `Form`, sweeps begin both at the present code and at that of the relaxed minimum
+    A^-1 l_n, and the better end is taken.
+    Cost: 2 n 2^H min(H, L + H) flops to try all; 4 n H^2 a sweep of a form; otherwise 2 passes through the decoder for
+    each bit of a sweep.
     """
 
     iterations: int = 3
@@ -112,7 +117,7 @@ class BinaryZ:
         return ZSolution(Z, least)
 
     def _enumerated(self, problem: ZProblem, form: Form | None, every: Codes) -> Array:
-        """The code with the least objective, of equals the first."""
+        """Finds the code with the least objective for each point, the first of equals: (n, H)."""
         asks = form.linear(problem) if form else times(problem.first, problem.metrics[0].M)
         if not form and every.outputs is None:
             asks = np.hstack([problem.Y, asks])
@@ -131,7 +136,10 @@ class BinaryZ:
         return every.codes[best]
 
     def _swept(self, problem: ZProblem, form: Form) -> tuple[Array, Array]:
-        """The ends of sweeps of both starts, (n, H).  g = A z - l is kept; what changes moves it along A."""
+        """Sweeps from both starts, and returns both ends, (n, H) each.
+
+        It keeps g = A z - l, and updates it by columns of A.
+        """
         linear, A, n, code = form.linear(problem), form.A, len(problem.Z), _code_of(problem)
         relaxed = code.forward(None, np.linalg.solve(A, linear.T).T - 0.5)
         z = np.hstack([problem.Z.T, relaxed.T]).astype(linear.dtype)
@@ -174,7 +182,10 @@ def _code_of(problem: ZProblem) -> Code:
 
 
 def _change(z: Array, slopes: Array, A: Array, code: Code) -> Array:
-    """Gives what takes a run z (w, n) to the least of a form: slopes (w, n) there, its own matrix A (w, w)."""
+    """Computes the change of a run z (w, n) that minimises a form, for slopes (w, n) at z and its block A (w, w).
+
+    It is 0 where no other value of the alphabet is lower.
+    """
     if len(z) == 1:
         rises = slopes + A * (0.5 - z)
         return np.where(rises == 0.0, 0.0, (rises < 0.0) - z)

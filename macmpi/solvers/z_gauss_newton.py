@@ -1,9 +1,9 @@
-"""Z-step by Gauss-Newton for each point, all points of a tile at once: of all sites together, or of one at a time.
+"""The Z-step by Gauss-Newton for each point of a tile: for all sites together, or for one site at a time.
 
-With c_k = f_k(z_{k-1}) + u_k - z_k, a loss near its outputs 1/2 ||q - B dF||^2 + constant, and
-Phi_k = B J_{K+1} ... J_{k+1}, the direction minimises, for each point,
-1/2 ||q - B J_{K+1} dz_K||^2 + 1/2 sum_k ||dz_k - J_k dz_{k-1} - c_k||_{M_k}^2:
-by CG in the space of the outputs (dual), preconditioned, or direct.
+Let c_k = f_k(z_{k-1}) + u_k - z_k, let 1/2 ||q - B dF||^2 + constant be the model of the loss, and
+Phi_k = B J_{K+1} ... J_{k+1}.  The direction of a point minimises
+1/2 ||q - B J_{K+1} dz_K||^2 + 1/2 sum_k ||dz_k - J_k dz_{k-1} - c_k||_{M_k}^2,
+by preconditioned CG in the space of the outputs (the dual), or directly.  M_k contains mu, as in `ZProblem`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,16 @@ from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
 
 STIFF = 1e3
-"""Directions stay in double precision where the loss is more than STIFF times as stiff as a constraint: their systems
-may be ill-conditioned."""
+"""Directions are computed in double precision where the loss is more than STIFF times as stiff as a constraint, because
+their systems may be ill-conditioned."""
 
 
 @dataclass(frozen=True)
 class Linearised:
-    """One Gauss-Newton model of a tile of points.
+    """The Gauss-Newton model of a tile of points.
 
-    feasible: c_1, ..., c_K; tangents: J_2, ..., J_K and B J_{K+1}; residual: q (n, L).
+    sizes: (H_1, ..., H_K); feasible: c_1, ..., c_K; tangents: J_2, ..., J_K and B J_{K+1}.
+    residual: q (n, L); metrics: M_1, ..., M_K.
     """
 
     sizes: tuple[int, ...]
@@ -46,15 +47,16 @@ class Linearised:
     metrics: tuple[Metric, ...]
 
     def accumulate(self, terms: Sequence[Array]) -> None:
-        """term_k += J_k term_{k-1}, k = 2, ..., K: a forward tangent pass."""
+        """term_k += J_k term_{k-1} for k = 2, ..., K: a forward pass through the tangents."""
         for k in range(1, len(terms)):
             terms[k] += self.tangents[k - 1].jvp(terms[k - 1])
 
 
 def dual(model: Linearised, precondition: Precondition, iterations: int, tolerance: float) -> Array:
-    """dz_k = c_k + J_k dz_{k-1} + M_k^-1 Phi_k^T v; (I + sum_k Phi_k M_k^-1 Phi_k^T) v = q - sum_k Phi_k c_k by CG.
+    """Computes dz_k = c_k + J_k dz_{k-1} + M_k^-1 Phi_k^T v, where v solves the dual system by preconditioned CG.
 
-    Cost: a pass (the first segment's left out), and 2 passes a CG iteration.
+    The dual system is (I + sum_k Phi_k M_k^-1 Phi_k^T) v = q - sum_k Phi_k c_k.
+    Cost: a pass through the segments after the first, and 2 passes a CG iteration.
     """
     dZ = np.hstack(model.feasible)
     T = np.empty_like(dZ)
@@ -69,9 +71,9 @@ def dual(model: Linearised, precondition: Precondition, iterations: int, toleran
 
 
 def dual_product(model: Linearised, P: Array, t: Sequence[Array], last: bool = False) -> tuple[Array, Array | None]:
-    """P^T S P row by row, and S P unless it is the last one, for S = I + sum_k Phi_k M_k^-1 Phi_k^T.
+    """Computes P^T S P row by row, and S P (None if `last`), for S = I + sum_k Phi_k M_k^-1 Phi_k^T.
 
-    t_k becomes sum_{j <= k} J_k ... J_{j+1} M_j^-1 Phi_j^T P.
+    t: arrays to which it writes t_k = sum_{j <= k} J_k ... J_{j+1} M_j^-1 Phi_j^T P.
     """
     u, curvature = P, row_dots(P, P) if last else None
     for k in range(len(t) - 1, -1, -1):
@@ -87,7 +89,10 @@ def dual_product(model: Linearised, P: Array, t: Sequence[Array], last: bool = F
 
 
 def direct_dual(model: Linearised) -> Array:
-    """The dual system written out and solved, L x L a point.  Cost: L backward passes, L^2 sum H + L^3 / 3 a point."""
+    """Computes the direction by the dual system, written out as an L x L matrix for each point.
+
+    Cost: L backward passes, and L^2 sum H + L^3 / 3 flops a point.
+    """
     dZ = np.hstack(model.feasible)
     dz = split_columns(model.sizes, dZ)
     model.accumulate(dz)
@@ -107,9 +112,10 @@ def direct_dual(model: Linearised) -> Array:
 
 
 def direct_primal(model: Linearised) -> Array:
-    """The normal equations, block tridiagonal over the sites, written out and solved: (sum H)^2 numbers a point.
+    """Computes the direction by the normal equations, written out as a (sum H) x (sum H) matrix for each point.
 
-    Cost: H_k passes through J_{k+1} and 2 H_k^2 H_{k+1} flops a site and point, (sum H)^3 / 3 for the solution.
+    The matrix is block tridiagonal over the sites.
+    Cost: H_k passes through J_{k+1} and 2 H_k^2 H_{k+1} flops a site and point, and (sum H)^3 / 3 to solve.
     """
     n, bounds = len(model.residual), np.cumsum([0, *model.sizes]).tolist()
     A, b = np.zeros((n, bounds[-1], bounds[-1])), np.zeros((n, bounds[-1]))
@@ -129,7 +135,7 @@ def direct_primal(model: Linearised) -> Array:
 
 
 def columns(tangent: Tangent, n: int, size: int, dtype: np.dtype) -> Array:
-    """J^T of each point, one jvp a column of J: (n, size, n_out)."""
+    """Computes J^T of each point, with one jvp for each column of J: (n, size, n_out)."""
     images = []
     for i in range(size):
         unit = np.zeros((n, size), dtype)
@@ -139,15 +145,19 @@ def columns(tangent: Tangent, n: int, size: int, dtype: np.dtype) -> Array:
 
 
 def solve_rows(A: Array, B: Array) -> Array:
-    """A^-1 b for each row's matrix (n, m, m) and right side (n, m), in float64; a trace of jitter keeps A regular."""
+    """Solves A x = b for the matrix (n, m, m) and the right side (n, m) of each row, in float64.
+
+    A share POINT of its trace is added to the diagonal of each matrix, to keep it regular.
+    """
     A = A + POINT * np.trace(A, axis1=1, axis2=2)[:, None, None] * np.eye(A.shape[1])
     return np.linalg.solve(A, B[:, :, None].astype(np.float64))[:, :, 0]
 
 
 def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iterations: int) -> dict[str, float]:
-    """Flops of each direction for one point, counted.  passes: flops of a pass through J_2, ..., J_{K+1}.
+    """Counts the flops of each kind of direction for one point.
 
-    CG stops after at most as many iterations as the system has unknowns.
+    sizes: (H_1, ..., H_K); outputs: L; passes: the flops of a pass through J_2, ..., J_{K+1}.
+    cg_iterations: the most iterations of CG, which also stops after as many as the system has unknowns.
     """
     H, L = sum(sizes), outputs
     squares = sum(h * h for h in sizes)
@@ -159,7 +169,7 @@ def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iteratio
 
 
 def _plus(form: Array, M: Array) -> Array:
-    """Adds a form to M (n, n), in place, and gives M.  form: a matrix (n, n), a diagonal (n,), or a number."""
+    """Adds a form to M (n, n), in place, and returns M.  form: a matrix (n, n), a diagonal (n,), or a number ()."""
     if form.ndim == 2:
         M += form
     else:
@@ -170,10 +180,12 @@ def _plus(form: Array, M: Array) -> Array:
 def dual_preconditioner(
     sample: ZProblem, average: Average, dtype: np.dtype, made: type[np.floating] = np.float64
 ) -> Precondition:
-    """Inverse of the mean of I + sum_k Phi_k M_k^-1 Phi_k^T, built up segment by segment from the first site.
+    """Makes the preconditioner of the dual system: the inverse of the mean of I + sum_k Phi_k M_k^-1 Phi_k^T.
 
-    Made in float64, or in single precision where CG is; applied in the precision asked for.  Where the last segment
-    ends in a linear map with more outputs than inputs, by Woodbury's formula.
+    The mean is over a sample of points, and is computed segment by segment from the first site.  Where the last segment
+    ends in a linear map with more outputs than inputs, the inverse is applied by Woodbury's formula.
+    sample: the Z-problem of the sample; average: computes means over it.
+    dtype, made: the precision in which it is applied, and that in which it is computed.
     """
     weights, sites = [W.astype(made) for W in sample.weights], [A.astype(made) for A in sample.ahead(sample.Z)]
     segments = sample.segments
@@ -198,12 +210,15 @@ def dual_preconditioner(
     except np.linalg.LinAlgError:
         if made != np.float64:
             return dual_preconditioner(sample, average, dtype)
-        return lambda R: R.copy()  # one direction dwarfs all others: CG goes without
+        return lambda R: R.copy()  # one direction dwarfs all others: no preconditioner
     return lambda R: R @ P
 
 
 class Shared(NamedTuple):
-    """All points share the preconditioner and the fixed tangents, in the precision of the directions."""
+    """The preconditioner and the tangents of linear maps, which points share where directions are computed by CG.
+
+    Both are in the precision of the directions.
+    """
 
     precondition: Precondition
     fixed: Fixed
@@ -211,16 +226,16 @@ class Shared(NamedTuple):
 
 @dataclass(frozen=True)
 class GaussNewtonZ:
-    """min over z of eq. (4), each point by itself, all points of a tile at once.
+    """min over z of eq. (4) for each point, for all points of a tile at once.
 
-    The direction is "dual" by preconditioned CG, "direct" by a factorisation a point, in the
-    smaller of the two spaces; "auto" takes the one that costs the fewest flops, counted.  The preconditioner is the
-    inverse of the system's mean over a sample of points, one for all.  With `cg_precision` "single" inexact CG is done
-    in float32; outputs, constraints and objectives never are.  A point's step starts at `relaxation` (over-relaxation
-    when above 1), then at 1, then is halved; the old z stays where nothing improves.
+    direction: "dual" solves by preconditioned CG; "direct" by a factorisation for each point, in the smaller of the two
+        spaces; "auto" takes the one with the fewest flops.
+    cg_precision: with "single", CG to a rough tolerance is in float32; outputs, constraints and objectives never are.
+    relaxation: the first step length of a point (above 1: over-relaxation); then 1 is tried, then halves.  The old z
+        stays where no trial is lower.
 
     Cost of an iteration, with F = 2 n sum_{k >= 2} H_{k-1} H_k flops for a pass through the segments after the first:
-    3 F and 2 F times the CG iterations, and 2 n L^2 for each use of the preconditioner.
+    3 F, 2 F for each CG iteration, and 2 n L^2 for each use of the preconditioner.
     """
 
     iterations: int = 1
@@ -234,7 +249,7 @@ class GaussNewtonZ:
     handles: ClassVar[Demands] = CONTINUOUS
 
     def choice(self, problem: ZProblem) -> str:
-        """ "dual", "direct_dual" or "direct_primal" for problems of this shape."""
+        """Returns the kind of direction for problems of this shape: "dual", "direct_dual" or "direct_primal"."""
         passes = 2.0 * sum(segment.multiplications for segment in problem.segments[1:])
         flops = flops_a_point(problem.sizes, problem.Y.shape[1], passes, self.cg_iterations)
         if self.direction == "direct":
@@ -242,7 +257,7 @@ class GaussNewtonZ:
         return self.direction if self.direction in flops else min(flops, key=lambda name: flops[name])
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Shared | None:
-        """Makes what the points of the chosen system share; None where it is solved directly."""
+        """Prepares preconditioner and fixed tangents; returns None where directions are computed directly."""
         if self.choice(sample) != "dual":
             return None
         stiffest = sample.loss.stiffness * max(float(np.abs(m.inverse).max()) for m in sample.metrics)
@@ -265,9 +280,9 @@ class GaussNewtonZ:
         return ZSolution(Z, errors)
 
     def _line_search(self, problem: ZProblem, Z: Array, dZ: Array, errors: Array) -> None:
-        """Moves each row of Z to the first of its trial steps that lowers its objective; updates errors with it.
+        """Moves each row of Z, in place, to the first trial step that lowers its objective, and updates `errors`.
 
-        The rows still searching are evaluated by themselves: which they are depends on the tile alone.
+        Rows that have not found one yet are evaluated by themselves; which rows these are depends on the tile alone.
         """
         steps = [0.5**i for i in range(self.halvings + 1)]
         if self.relaxation != 1.0:
@@ -288,11 +303,10 @@ class GaussNewtonZ:
 
 
 def linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Array, Linearised]:
-    """Gives the objective of each point at Z, (n,), and the Gauss-Newton model there.
+    """Computes the objective of each point at Z, (n,), and the Gauss-Newton model there.
 
-    shared: the tangents that all points share (`Shared`), or None where directions are computed without any.
-    The objectives have the precision of Z; everything in the model has that of `shared`, single where CG is, else that
-    of Z.
+    shared: what the points share; None where directions are computed directly.
+    The objectives have the precision of Z, and the model that of `shared` or, without it, of Z.
     """
     dtype, metrics = Z.dtype if shared is None else shared.fixed.dtype, problem.metrics
     F, tangents = problem.linearise(Z, None if shared is None else shared.fixed)
@@ -311,13 +325,14 @@ IDENTITY = Segment((), ())
 
 @dataclass(frozen=True)
 class AlternatingZ:
-    """Sweeps from the last site to the first: min over z_k of
+    """Sweeps from the last site to the first, and minimises eq. (4) over the coordinates z_k of one site at a time:
 
-        1/2 ||z_k - f_k(z_{k-1}) - u_k||_{M_k}^2 + 1/2 ||z_{k+1} - f_{k+1}(z_k) - u_{k+1}||_{M_{k+1}}^2
+        1/2 ||z_k - f_k(z_{k-1}) - u_k||_{M_k}^2 + 1/2 ||z_{k+1} - f_{k+1}(z_k) - u_{k+1}||_{M_{k+1}}^2,
 
-    (for k = K the loss in place of the second term): eq. (4) for a net of one site, by Gauss-Newton.
+    where for k = K the loss takes the place of the second term.  This is the Z-problem of a net with one site, which
+    `GaussNewtonZ` solves.
 
-    Cost of a sweep: that of gauss_newton, and one pass for each forward value.
+    Cost of a sweep: that of an iteration of gauss_newton, and one pass for each forward value.
     """
 
     iterations: int = 1
@@ -344,7 +359,10 @@ class AlternatingZ:
 
 
 def one_site(problem: ZProblem, k: int) -> ZProblem:
-    """The problem of site k alone (numbered from 0): its target is f_k(z_{k-1}) + u_k, its outputs' the next site's."""
+    """Returns the Z-problem of site k alone, numbered from 0, with all other coordinates fixed.
+
+    Its coordinates have the target f_k(z_{k-1}) + u_k; its outputs have the coordinates of the next site as targets.
+    """
     sites = problem.sites(problem.Z)
     if k == 0:
         target = problem.first

@@ -1,1 +1,1 @@
-"""The loop around a method, and what it keeps on disk."""
+"""Training is the loop around a method, and the files that it keeps."""

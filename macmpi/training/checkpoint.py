@@ -1,8 +1,8 @@
-"""Checkpoints: a State as named values, and written down so that a crash at any moment leaves a good one behind.
+"""A checkpoint is a State written down as named values; a crash at any moment leaves a good one behind.
 
-Where no rank has the rows of all points these lie in plain datasets whose place in the file is known, and the rest as
-ever: each rank writes its own rows there, in its turn.  Rank 0 makes the file under a temporary name, seals it and
-renames it when all have written.
+If no rank has the rows of all points, each writes its own rows, one rank after the other, into plain datasets whose
+places in the file are known.  Rank 0 makes the file under a temporary name, with everything else, and seals and renames
+it when all have written.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ RECORD = "record"
 
 
 def contents(state: State[Any]) -> dict[str, Any]:
-    """Everything that a State holds, flat, by the names of the fields; `assembled` makes a State of it."""
+    """Collects the values of a State, its history and its record by the names of their fields; see `assembled`."""
     parts = (state, state.history, state.own)
     return {f.name: getattr(part, f.name) for part in parts for f in fields(part) if f.name not in ("history", "own")}
 
 
 def assembled(values: dict[str, Any], record: type[RecordT]) -> State[RecordT]:
-    """The State whose `contents` are the values.  Raises KeyError."""
+    """Makes the State whose `contents` are these values.  Raises KeyError."""
 
     def made(kind: Any, **more: Any) -> Any:
         return kind(**{f.name: values[f.name] for f in fields(kind) if f.name not in more}, **more)
@@ -50,18 +50,21 @@ def assembled(values: dict[str, Any], record: type[RecordT]) -> State[RecordT]:
 
 
 def by_point(record: type[Record]) -> list[str]:
-    """The names of the arrays with a row a point among the `contents` of a State with this record."""
+    """Names those arrays in the `contents` of a State with this record that have a row for each point."""
     return [f.name for kind in (State, record) for f in fields(kind) if f.metadata == BY_POINT]
 
 
 def rows_of_points(state: State[Any]) -> dict[str, Array]:
-    """The arrays of a State that have a row a point, by name."""
+    """Returns the arrays of a State that have a row for each point, by name."""
     values = contents(state)
     return {name: values[name] for name in by_point(type(state.own))}
 
 
 def digest(state: State[Any], *more: Array) -> str:
-    """SHA-256 of all that every rank holds of a State, and of more arrays: all but rows of points, and times."""
+    """Computes SHA-256 of the values of a State that all ranks have alike, and of more arrays.
+
+    These are all but rows of points, and times.
+    """
     apart, sha256 = {"seconds", *by_point(type(state.own))}, hashlib.sha256()
     for value in (*(value for name, value in contents(state).items() if name not in apart), *more):
         sha256.update(np.ascontiguousarray(value).data if isinstance(value, np.ndarray) else str(value).encode())
@@ -69,15 +72,16 @@ def digest(state: State[Any], *more: Array) -> str:
 
 
 def with_rows(state: State[RecordT], rows: dict[str, Any]) -> State[RecordT]:
-    """The State with other rows of its points."""
+    """Copies a State with other rows of its points, by name."""
     return assembled(contents(state) | rows, type(state.own))
 
 
 def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int) -> Path:
     """Writes the state as folder/iteration-NNNNNN.h5 and keeps it with the `keep` - 1 before it.  Raises OSError.
 
-    attributes: the id of the run among them.  Checkpoints of later iterations, damaged or of a future that is being
-    computed again, are removed.
+    Checkpoints of later iterations are removed: they are damaged, or their iterations are being computed again.
+
+    attributes: with the id of the run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, run = path_of(folder, state.iteration), attributes.get(files.RUN, "")
@@ -87,7 +91,7 @@ def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int)
 
 
 def path_of(folder: Path, iteration: int) -> Path:
-    """The path of the checkpoint of an iteration in a folder."""
+    """Returns the path of the checkpoint of an iteration in a folder."""
     return folder / f"iteration-{iteration:06d}.h5"
 
 
@@ -97,14 +101,14 @@ def iteration_of(path: Path) -> int:
 
 
 def written(state: State[Any], attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays and the attributes of a checkpoint."""
+    """Returns the arrays and the attributes that a checkpoint holds."""
     arrays, scalars = split(contents(state))
     labels = {"format": FORMAT, "macmpi": __version__, **attributes, RECORD: type(state.own).__name__, **scalars}
     return arrays, labels
 
 
 def split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The arrays among some values, and the others."""
+    """Splits values into arrays and others."""
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     return arrays, {name: value for name, value in values.items() if name not in arrays}
 
@@ -119,16 +123,17 @@ def prune(folder: Path, path: Path, keep: int, run: str) -> None:
 
 
 def saved(folder: Path) -> list[Path]:
-    """Lists what lies in a folder under a name that a checkpoint may have, newest first."""
-    there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises at a name too long
+    """Lists the files in a folder that have the name of a checkpoint, newest first."""
+    there = folder.glob("iteration-*.h5") if os.path.isdir(folder) else ()  # glob raises for names that are too long
     named = (p for p in there if re.fullmatch(r"iteration-([0-9]{6}|[1-9][0-9]{6,})\.h5", p.name))
     return sorted(named, key=iteration_of, reverse=True)
 
 
 def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str, Any]]:
-    """The state and the attributes of a checkpoint, every byte verified.  Raises UsageError or one of `DAMAGE`.
+    """Reads state and attributes of a checkpoint, and verifies every byte.  Raises UsageError or one of `DAMAGE`.
 
-    without_points: arrays with a row a point are left on the disk, as too large for one rank; they are then empty.
+    without_points: whether arrays with a row for each point stay on the disk, as too large for one rank; they are then
+        empty.
     """
     with path.open("rb") as content, files.unsealed(content) as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
@@ -148,7 +153,10 @@ def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str
 
 
 def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any], dict[str, Any]] | None:
-    """The newest good checkpoint, or None without any; warns of bad ones.  Raises UsageError where all are bad."""
+    """Reads the newest good checkpoint and warns of bad ones; returns None if there are none.
+
+    Raises UsageError if all are bad.
+    """
     paths = saved(folder)
     for path in paths:
         try:
@@ -164,7 +172,7 @@ def newest(folder: Path, without_points: bool = False) -> tuple[Path, State[Any]
 
 
 def _stored(step: Callable[..., Any], *words: Any) -> Any:
-    """Calls `step` and gives its value; an OSError becomes a StorageError, which all ranks can be told of."""
+    """Calls `step` and returns its value; turns an OSError into a StorageError, which can be raised on all ranks."""
     try:
         return step(*words)
     except OSError as error:
@@ -172,9 +180,12 @@ def _stored(step: Callable[..., Any], *words: Any) -> Any:
 
 
 def _begin(path: Path, state: State[Any], attributes: dict[str, Any], points: int) -> tuple[Path, dict[str, int]]:
-    """Writes the file with all but the rows of the points; gives its path, and where those belong in it, in bytes.
+    """Writes the file with all but the rows of the points; returns its path, and the place of each array of rows.
 
-    It is laid out in memory, in which rows take no space: on a full disk HDF5 would end the process.
+    HDF5 lays it out in a file in memory, where rows that nobody writes take no space: on a full disk HDF5 would end the
+    process.
+
+    points: the number of all points.
     """
     import h5py
 
@@ -189,7 +200,7 @@ def _begin(path: Path, state: State[Any], attributes: dict[str, Any], points: in
             files.fill(layout, {name: A for name, A in arrays.items() if name not in rows}, labels)
             for name, A in rows.items():
                 dataset = layout.create_dataset(name, (points, A.shape[1]), A.dtype, dcpl=space)
-                places[name] = dataset.id.get_offset() or 0  # without columns it is nowhere
+                places[name] = dataset.id.get_offset() or 0  # a dataset without columns has no place
         size, at = memory.seek(0, os.SEEK_END), 0
         os.posix_fallocate(file.fileno(), 0, size)
         gaps = sorted((places[name], points * A.shape[1] * A.itemsize) for name, A in rows.items())
@@ -204,7 +215,8 @@ def _begin(path: Path, state: State[Any], attributes: dict[str, Any], points: in
 def _write(path: Path, places: dict[str, int], state: State[Any], first: int) -> None:
     """Writes this rank's rows of points into the file of a checkpoint, and to the disk.
 
-    places: of the first row of each array, in bytes; first: the number, among all points, of the state's first row.
+    places: where the first row of each array lies, in bytes.
+    first: the number, among all points, of the state's first row.
     """
     with os.fdopen(os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
         for name, place in places.items():
@@ -216,7 +228,7 @@ def _write(path: Path, places: dict[str, int], state: State[Any], first: int) ->
 
 
 def _end(partial: Path, iteration: int, keep: int, run: str) -> None:
-    """Seals a checkpoint that is written, gives it its name, and prunes the older ones."""
+    """Seals a checkpoint that all have written, gives it its name, and prunes the older ones."""
     path = path_of(partial.parent, iteration)
     with partial.open("r+b") as file:
         files.seal(file)
@@ -227,8 +239,9 @@ def _end(partial: Path, iteration: int, keep: int, run: str) -> None:
 
 
 def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) -> State[Any]:
-    """The state of a checkpoint, read without what belongs to points, with this rank's rows of that.
+    """Reads this rank's rows of points into the state of a checkpoint that was read without them.
 
+    path: of the checkpoint.
     Raises UsageError.  Collective: no.
     """
     held = points.held(rank)
@@ -244,9 +257,9 @@ def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) ->
 
 
 def check_same_checkpoint(path: Path, team: Team) -> None:
-    """Raises UsageError, naming ranks and hosts, where some have no such file, or another one than rank 0.
+    """Raises UsageError, naming ranks and hosts, if some have no such file, or another one than rank 0.
 
-    The seals are compared, once that of a copy has been verified.  Collective: yes.
+    Their seals are compared; a rank that sees another file than rank 0 verifies its bytes first.  Collective: yes.
     """
     first = team.from_root(lambda: files.identity(path))
 
@@ -271,12 +284,13 @@ Found = tuple[Path, State[Any], dict[str, Any]] | None
 
 
 class ByRank0:
-    """Rank 0 has the rows of all points: it writes and reads a checkpoint whole."""
+    """Lets rank 0, which has the rows of all points, write and read whole checkpoints."""
 
     def check(self, folder: Path, path: Callable[[], Path | None], team: Team) -> None:
-        """Raises UsageError where ranks do not see what they have to.  path(): rank 0's checkpoint.  Collective: yes.
+        """Raises UsageError if ranks do not see the files that they have to read and write.  Collective: yes.
 
-        folder: of the run, which need not be there yet.
+        folder: of the run; it need not exist yet.
+        path: path() is rank 0's checkpoint, on rank 0.
         """
 
     def save(self, folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, team: Team) -> None:
@@ -284,7 +298,7 @@ class ByRank0:
         team.from_root(lambda: _stored(save, folder, state, attributes, keep))
 
     def handed_out(self, held: Found, team: Team) -> State[Any] | None:
-        """Rank 0's checkpoint on every rank, with the rows of the points that it holds.  Collective: yes."""
+        """Gives rank 0's checkpoint to every rank, with the rows of the points that it holds.  Collective: yes."""
         rows = rows_of_points(held[1]) if held else {}
         state = team.from_root(lambda: with_rows(held[1], dict.fromkeys(rows)) if held else None)
         if state is None:
@@ -293,18 +307,24 @@ class ByRank0:
         return with_rows(state, dict(zip(rows_of_points(state), shared, strict=True)))
 
     def codes(self, state: State[Any]) -> Array | None:
-        """The coordinates of all points; None where no rank has them.  Collective: no."""
+        """Returns the coordinates of all points; None if no rank has them.  Collective: no."""
         return state.Z
 
 
 class ByAll(ByRank0):
-    """Each rank writes and reads the rows of its own points.  place: why."""
+    """Lets each rank write and read the rows of its own points.
+
+    place: the word of parallel.data that asks for this.
+    """
 
     def __init__(self, points: PointPartition, place: str) -> None:
         self.points, self.place = points, place
 
     def check(self, folder: Path, path: Callable[[], Path | None], team: Team) -> None:
-        """Raises UsageError where ranks do not see one folder, or not one checkpoint in it.  Collective: yes."""
+        """Raises UsageError if ranks do not all see the same folder, and the same checkpoint in it.
+
+        Collective: yes.
+        """
         self.check_folder(folder, team)
         if found := team.from_root(path):
             check_same_checkpoint(found, team)
@@ -329,7 +349,7 @@ class ByAll(ByRank0):
             raise
 
     def handed_out(self, held: Found, team: Team) -> State[Any] | None:
-        """Each rank reads the rows of its own points.  Collective: yes."""
+        """Gives rank 0's checkpoint to every rank; each reads the rows of its own points.  Collective: yes."""
         begun = team.from_root(lambda: held[:2] if held else None)
         if begun is None:
             return None
@@ -339,10 +359,10 @@ class ByAll(ByRank0):
         pass
 
     def check_folder(self, folder: Path, team: Team) -> None:
-        """Raises UsageError, naming ranks and hosts, where some do not see rank 0's folder.
+        """Raises UsageError, naming ranks and hosts, if some do not see rank 0's folder.
 
-        It need not be there yet.  In the nearest folder that is there, that of the checkpoints first, rank 0 makes a
-        file for a moment, and the others look for it.  Collective: yes.
+        Rank 0 makes a file for a moment, in the folder of the checkpoints, or if that does not exist yet in the nearest
+        folder above it; the others look for the file.  Collective: yes.
         """
         places = [folder / "checkpoints", folder, *folder.absolute().parents]
 
@@ -366,11 +386,11 @@ class ByAll(ByRank0):
         number, name = team.from_root(mark)
         path = places[number] / name
         seen = os.path.exists(path) and os.access(path.parent, os.W_OK)
-        team.barrier("the folder")  # all have looked
+        team.barrier("the folder")  # all ranks have looked for the file
         team.from_root(lambda: path.unlink(missing_ok=True))
         check_alike(team, str(seen), refused)
 
 
 def keeper_of(plan: Plan) -> ByRank0:
-    """Says who writes and reads the checkpoints of a run.  Collective: no."""
+    """Chooses whether rank 0 or all ranks write and read the checkpoints of a run.  Collective: no."""
     return ByRank0() if plan.placement.all_rows else ByAll(plan.work.train, plan.placement.name)

@@ -1,9 +1,9 @@
-"""The end of a run: where its numbers stop being finite, and the weights that a model predicts with.
+"""A run ends where its numbers stop being finite, or with the weights with which a model predicts.
 
-These are of the lowest validation error, never worse than a constant, or of a refit: the same training again, on
-training and validation points together, as long as validation chose.  Validation has said after how many iterations the
-net generalises best; what is left to gain are the points that were held out.  They pay where points are few, or where
-the net knows its training points far better than others, so "auto" asks for that.
+These weights have the lowest validation error, and are never worse than a constant.  Or they come from a refit, which
+repeats the training on training and validation points together.  Validation has found after how many iterations the net
+generalises best, so the refit takes as many and gains the points that were held out.  That pays if points are few, or
+if the net knows its training points far better than others; "auto" refits then.
 """
 
 from __future__ import annotations
@@ -33,26 +33,26 @@ from macmpi.state import W_STEP, Errors, State, block_views
 from macmpi.typing import Array
 
 GAP = 2.0
-""""auto" refits many points where the validation error of the best weights is this many times their training error."""
+"""With many points "auto" refits if the best weights' validation error is at least this times their training error."""
 
 SAME = 1e-9
-"""Errors that differ by this share are the same but for rounding."""
+"""Errors that differ by no more than this share are the same but for rounding."""
 
 LITTLE = 0.01
 """A run that ends above the best constant by less than this share has not gone wrong: there was nothing to learn."""
 
 FAR = 2.0
-"""A run has diverged where its error ends above this times that of the best constant, and above where it started."""
+"""A run has diverged if its error ends above this times that of the best constant, and above the error at its start."""
 
 CHANGES = "another model.activation or another data.scale may help"
 
 
 NOWHERE = -np.inf
-"""The place of `bad_places` where all numbers are finite."""
+"""`bad_places` and `first_bad` give this if all numbers are finite."""
 
 
 def bad_places(state: State[Any], first: int = 0) -> dict[str, float]:
-    """`first_bad` of the coordinates and of the weights: the largest over the ranks is the first place.
+    """Computes `first_bad` of the coordinates and of the weights; the largest over the ranks is the first place.
 
     first: the number of the first point of which the state holds coordinates.
     """
@@ -60,9 +60,10 @@ def bad_places(state: State[Any], first: int = 0) -> dict[str, float]:
 
 
 def first_bad(A: Array, before: int = 0) -> float:
-    """Minus the flat index of the first number of A that is not finite, counted from `before`; NOWHERE of none.
+    """Returns minus the flat index of the first number of A that is not finite, or NOWHERE.
 
-    Cost: a byte a number.
+    before: the index of A's own first number.
+    Memory: a byte a number.
     """
     good = np.isfinite(A)
     return NOWHERE if good.all() else -float(good.argmin() + before)
@@ -71,9 +72,10 @@ def first_bad(A: Array, before: int = 0) -> float:
 def wrong_places(
     chain: Chain, iteration: int, places: dict[str, float], stepped: str = "the W-step"
 ) -> NumericalError | None:
-    """The error where a place of `bad_places` is one, else None; the same on every rank that knows it.
+    """Makes the error for numbers that are not finite, which is the same on every rank; None if all are finite.
 
-    stepped: what moved the weights.
+    places: the largest `bad_places` over the ranks.
+    stepped: words for what moved the weights.
     """
     if places["bad_z"] > NOWHERE:
         point, column = divmod(int(-places["bad_z"]), sum(chain.site_sizes))
@@ -89,7 +91,7 @@ def wrong_places(
 
 
 def check_start(errors: Errors) -> None:
-    """Raises NumericalError when the starting point is beyond what numbers can hold."""
+    """Raises NumericalError if the errors at the start are not finite."""
     if not (np.isfinite(errors.train) and np.isfinite(errors.validation)):
         raise NumericalError(
             f"the error at the start is {errors.train:g} (training) and {errors.validation:g} (validation); "
@@ -98,18 +100,25 @@ def check_start(errors: Errors) -> None:
 
 
 def wrong_errors(errors: Errors, iteration: int, remedy: str) -> NumericalError | None:
-    """The error where one of an iteration's errors is not finite, else None: all ranks have the same."""
+    """Makes the error for an iteration with an error that is not finite; None if all are finite.
+
+    remedy: words for what may help.
+    """
     named = {"E1 (training)": errors.train, "E1 (validation)": errors.validation, "E_Q": errors.E_Q}
     bad = [f"{name} is {value:g}" for name, value in named.items() if not np.isfinite(value)]
     return NumericalError(f"iteration {iteration}: {', '.join(bad)} at its end; {remedy}, {CHANGES}") if bad else None
 
 
 def went_wrong(error: float, constant: float, start: float | None, poor: bool) -> bool:
-    """Tells whether the last training error (E1, without a ridge) says that a run went wrong.
+    """Tells whether a run went wrong, by its last training error.
 
-    constant: the best constant's, 0 where there is none to compare with; start: at the start, if known; poor: the best
-    weights are no better than that constant.  A run that has not learnt yet is where it started, and one that is near
-    the best constant has lost little.
+    A run that has not learnt yet is where it started, and one that is near the best constant has lost little: neither
+    went wrong.
+
+    error: E1 without a ridge.
+    constant: the error of the best constant, 0 if there is none to compare with.
+    start: the error at the start, if it is known.
+    poor: whether the best weights are no better than that constant.
     """
     if poor:
         return constant > 0.0 and error > FAR * constant and (start is None or error > start)
@@ -117,9 +126,10 @@ def went_wrong(error: float, constant: float, start: float | None, poor: bool) -
 
 
 def kept(iteration: int, gives_constant: bool) -> str:
-    """Says what the model has after training went wrong.
+    """Says which weights the model has after training went wrong.
 
-    iteration: of the best weights; gives_constant: the model gives the best constant, since that was better than these.
+    iteration: of the best weights.
+    gives_constant: whether the model gives the best constant instead, as that was better.
     """
     if gives_constant:
         return "the model gives the best constant, as no weights of before were better"
@@ -130,10 +140,12 @@ def kept(iteration: int, gives_constant: bool) -> str:
 def gone_wrong(
     iteration: int, error: float, constant: float, name: str, remedy: str, gives_constant: bool = False
 ) -> str:
-    """Says that a run has ended worse than a constant, and what the model has.
+    """Says that a run has ended worse than a constant, and which weights the model has.
 
-    iteration, gives_constant: as of `kept`; error, constant: as of `went_wrong`; name: of the constant; remedy: what
-    may help.
+    iteration, gives_constant: as in `kept`.
+    error, constant: as in `went_wrong`.
+    name: of the constant.
+    remedy: words for what may help.
     """
     return (
         f"training went wrong after iteration {iteration}: at the end E1 (training) is {error:g}, against {constant:g} "
@@ -142,7 +154,7 @@ def gone_wrong(
 
 
 def is_arithmetic(error: Exception) -> bool:
-    """Tells whether a library raises this error when it is given, or comes to, numbers that are not finite."""
+    """Tells whether this is an error that a library raises when it is given or computes numbers that are not finite."""
     known = isinstance(error, np.linalg.LinAlgError | FloatingPointError)
     return known or "infs or NaNs" in str(error)
 
@@ -150,8 +162,9 @@ def is_arithmetic(error: Exception) -> bool:
 def broken(
     chain: Chain, state: State[Any], problem: tuple[Any, ...], error: Exception, first: int = 0
 ) -> NumericalError:
-    """The error of a sweep that a library has ended in this rank.  problem: the last one that was made here.
+    """Makes the error for a sweep that a library has ended on this rank.
 
+    problem: says which problem was the last one made here.
     first: as in `bad_places`.
     """
     if (wrong := wrong_places(chain, state.iteration + 1, bad_places(state, first))) is not None:
@@ -172,7 +185,7 @@ def broken(
 
 
 def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:
-    """Finds the part, of parts of these sizes, that holds entry `at`, and the place in it."""
+    """Finds which of the parts of these sizes holds entry `at`, and the place in it."""
     bounds = np.cumsum([0, *sizes])
     part = int(np.searchsorted(bounds, at, side="right")) - 1
     return part, at - int(bounds[part])
@@ -182,19 +195,19 @@ def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:
 
 
 def is_poor(error: float, constant: float) -> bool:
-    """Tells whether a training error, without a ridge, is above that of the best constant, or no number."""
+    """Tells whether a training error, without a ridge, is above that of the best constant, or is not a number."""
     return not error <= constant * (1.0 + SAME)
 
 
 @dataclass(frozen=True)
 class Best:
-    """The best weights of a run.
+    """Holds the best weights of a run.
 
-    weights (P,): flat.
-    iteration: that they are of; 0 where they give the best constant.
+    weights: (P,).
+    iteration: after which the run had them; 0 if they give the best constant.
     errors: of these weights.
-    last: they are those that the run ended with.
-    constant: they give the best constant, since no others were better.
+    last: whether the run ended with them.
+    constant: whether they give the best constant, since no others were better.
     """
 
     weights: Array
@@ -205,11 +218,13 @@ class Best:
 
 
 def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors, constant: float) -> Best:
-    """Chooses the weights of the lowest validation error, of an iteration or those after the postprocessing.
+    """Chooses the weights of the lowest validation error, from all iterations and from after the postprocessing.
+
+    For a stream, whose pieces differ, it chooses the last weights.
 
     after, errors: the state after postprocessing, and its errors.
-    constant: E1 of the best constant; weights with a training error above it are chosen only where all are such.
-    Of a stream, whose pieces differ, the last weights are chosen.  Cost: an evaluation.  Collective: yes.
+    constant: E1 of the best constant; weights with a training error above it are chosen only if all weights have one.
+    Cost: an evaluation.  Collective: yes.
     """
     if method.plan.resolved.stochastic.stream:
         return Best(after.weights, after.iteration, errors, last=True)
@@ -220,9 +235,9 @@ def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors
 
 
 def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) -> Best:
-    """The net that gives the best constant where that is better than the best weights.  Collective: yes.
+    """Returns weights that give the best constant, if these are better than the best weights.  Collective: yes.
 
-    An output layer without biases gives none, one of convolutions perhaps none that is better.
+    An output layer without biases can give no constant, and a convolution perhaps none that is better.
     """
     parts, plan = method.parts, method.plan
     points = parts.over_points, parts.points.total_weight, data.weights
@@ -234,13 +249,14 @@ def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) ->
 
 
 def _errors(method: Method, state: State[Any], weights: Array) -> Errors:
-    """The errors of a net with other weights (flat) than the state's.  Collective: yes."""
+    """Computes the errors of a net with other weights (P,) than the state's.  Collective: yes."""
     return errors_of(method.parts, replace(state, weights=weights), feasible=True)
 
 
 def scored(parts: HalfStepContext, weights: Array, data: Dataset) -> Numbers | Labels:
-    """Scores of the net with these weights (flat) at the validation points; rank 0 knows their units and classes.
+    """Computes the scores of a net with these weights (P,) at the validation points.
 
+    Only on rank 0 are they in the data's units, with the names of classes.
     Cost: one pass through the net.  Collective: yes.
     """
     plan, L = parts.plan, parts.plan.chain.n_out
@@ -263,9 +279,9 @@ def scored(parts: HalfStepContext, weights: Array, data: Dataset) -> Numbers | L
 
 @dataclass(frozen=True)
 class Refit:
-    """Weights (flat) of the refit, and their E1 of all n points.
+    """Holds the weights (P,) of the refit, and their E1 on all n points.
 
-    better: than the E1 of the best weights before it, and than that of the best constant.
+    better: whether that is below the E1 of the best weights before it, and below that of the best constant.
     """
 
     weights: Array
@@ -282,10 +298,12 @@ class Refit:
 
 
 def iterations_of(of: Resolved, best: Best, errors: Array) -> int:
-    """Counts the iterations of the refit of a run with these best weights; 0: none is wanted.  Collective: no (rank 0).
+    """Chooses the number of iterations of the refit; 0: no refit is wanted.  Collective: no (rank 0).
 
-    They are those after which the validation error was least, as the mean over an iteration, the one before and the one
-    after it: of a few points the least error by itself comes by chance.  errors: those of the run (`History`).
+    It is the iteration with the least validation error, taken as the mean over an iteration, the one before and the one
+    after it: on few points the least error by itself is due to chance.
+
+    errors: the validation errors of the run (`History`).
     """
     if best.constant or best.iteration == 0 or of.run.refit is False or not of.repeatable:
         return 0
@@ -295,9 +313,9 @@ def iterations_of(of: Resolved, best: Best, errors: Array) -> int:
 
 
 def joined(data: Dataset, plan: Plan, whole: Plan, team: Team) -> Dataset:
-    """Training and validation points as training points, in the scaling of the training points.
+    """Joins training and validation points to one set of training points, in the scaling of the training points.
 
-    plan, whole: of the run, and of these.
+    plan, whole: the plans of the run, and of the refit on all points.
     Cost: a copy of all points, one for the ranks of a node if they share memory.  Collective: yes.
     """
     sets = plan.work.train, plan.work.validation
@@ -322,11 +340,14 @@ def refit(
     begun: State[Any] | None = None,
     keep: Callable[[State[Any]], Any] = lambda state: None,
 ) -> Refit | None:
-    """Trains again on all points, by this number of iterations; None where `stopped` says that it must stop.
+    """Trains again on all points, for this number of iterations; returns None if it is stopped.
 
-    first, best: the method of the run and its best weights.  errors: the run's validation errors, which minibatches
-    follow again.  keep: is given the state of a refit that stops; begun: such a state, on all ranks, to go on with.
-    stopped, keep: collective.  Cost: the iterations, on all points.  Collective: yes.
+    first, best: the method of the run and its best weights.
+    errors: the run's validation errors, by which the sizes of minibatches are chosen again.
+    stopped: stopped() tells whether the refit must stop; collective.
+    begun: the state of a refit that was stopped, on all ranks, to go on with.
+    keep: keep(state) is called with the state of a refit that stops; collective.
+    Cost: the iterations, on all points.  Collective: yes.
     """
     team, of = first.parts.team, first.plan.resolved
     plan = Plan(of, first.plan.n_train + first.plan.n_val, first.plan.n_val, team.size)
@@ -339,7 +360,7 @@ def refit(
         if not method.sweep(state, stopped) or stopped():
             keep(state)
             return None
-        # the number of iterations alone decides over the next mu
+        # nothing but the number of iterations decides on the next mu
         state.mu = of.schedule.decide(Progress(state.iteration, state.mu, np.inf, 0.0, best=state.iteration)).mu
     weights = state.result.copy()
     after, before = (_errors(method, state, flat).E_Q for flat in (weights, best.weights))

@@ -1,4 +1,4 @@
-"""The words of --explain: lines that pin what was chosen, and what stands for each "auto" that no line pins."""
+"""--explain prints lines of a config that pin what was chosen, and says what every other "auto" stands for."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from macmpi.plan.plan import Plan
 
 
 def explanation(plan: Plan, sizes: Sizes) -> list[str]:
-    """Lines of a config, with their reasons, and comments.  sizes: of the data.  Collective: no."""
+    """Writes the lines of --explain: lines of a config with their reasons, and comments.
+
+    sizes: of the data.  Collective: no.
+    """
     of = plan.resolved
     said = dict(_by_the_run(plan, sizes))
     left = [f"# {key}: {words}" for key, words in said.items() if of.settings[key] == AUTO]
@@ -24,7 +27,7 @@ def explanation(plan: Plan, sizes: Sizes) -> list[str]:
 
 
 def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
-    """Each key that the method reads and whose "auto" no config settles, and in words what the run does there."""
+    """Yields keys whose "auto" the run itself decides, each with words that say what it does."""
     of = plan.resolved
     named = of.config.data.source in NAMED_SETS
     alike, own = of.autoencoder or not of.loss.scaled, BOUNDED.get(of.config.model.output, "standard")

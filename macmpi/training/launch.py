@@ -1,4 +1,4 @@
-"""The way to training: the folder is taken, the points are loaded, and a checkpoint or a start is found."""
+"""A launch takes the run's folder, loads the points, finds a checkpoint or a start, and trains."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from macmpi.training.run_directory import RunDirectory
 def launch_training(request: Request, source: Source, plan: Plan, team: Team) -> Outcome:
     """Trains as a request says, in its run directory if it names one.
 
-    Raises UsageError, and Done where nothing is left to do.  Collective: yes.
+    Raises UsageError, and Done if nothing is left to do.  Collective: yes.
     """
     of, computed_on = plan.resolved, arithmetics(team)
     directory, keeper = None if request.output is None else RunDirectory(request.output), keeper_of(plan)
@@ -37,7 +37,7 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
     def judged() -> None:
         if directory is not None:
             directory.judge(request, of)
-        if directory is None or directory.checkpoint is None:  # of data that a run goes on with it has been said
+        if directory is None or directory.checkpoint is None:  # a run that goes on has warned before
             source.warn()
 
     with nullcontext() if directory is None else directory.lock:
@@ -47,7 +47,7 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
         data = loaded(plan, source, team)
 
         def begun() -> tuple[Origin, dict[str, Any]]:
-            """Gives, on rank 0, what the run starts from, and its provenance."""
+            """Returns the origin of the run and its provenance, on rank 0."""
             facts = provenance(computed_on, of.run.threads, team.library, sums_of(data, of), request.command)
             return prepare(request, directory, plan, data, facts), facts
 
@@ -62,14 +62,14 @@ def launch_training(request: Request, source: Source, plan: Plan, team: Team) ->
 
 
 def loaded(plan: Plan, source: Source, team: Team) -> Dataset:
-    """The points, in memory that the ranks of a node share where the plan wants that.  Collective: yes."""
+    """Loads the points, into memory that the ranks of a node share if the plan says so.  Collective: yes."""
     if estimate.node_bytes(plan):
         team.share_memory(team.from_root(lambda: estimate.node_bytes(plan)))
     return source.load(team, (plan.work.train, plan.work.validation))
 
 
 def sums_of(data: Dataset, of: Resolved) -> dict[str, str]:
-    """SHA-256 of the data, and of the model's scaling where a run begins with one, by which its points are scaled."""
+    """Computes SHA-256 of the data, and of the scaling of the model with which a run begins, which scales them."""
     begun_with = sum_of((data.scaling_x, data.scaling_y)) if of.start.method == "model" else ""
     return {"data_sha256": data.sha256, "start_sha256": begun_with}
 
@@ -83,9 +83,10 @@ def name_unread(of: Resolved) -> None:
 def prepare(
     request: Request, directory: RunDirectory | None, plan: Plan, data: Dataset, facts: dict[str, Any]
 ) -> Origin:
-    """Finds what the run starts from.  The folder is made once the checkpoint may go on, or the start fits.
+    """Reads the start of the run, and makes the folder if that start, or the checkpoint to go on from, fits the run.
 
-    facts: the provenance.  Raises UsageError, and where the run has ended Done, or NumericalError if it went wrong.
+    facts: the provenance.
+    Raises UsageError; Done if the run has ended, or NumericalError if it ended as training went wrong.
     Collective: no (rank 0).
     """
     if directory is None:
@@ -108,9 +109,10 @@ def prepare(
 
 
 def origin_of(plan: Plan, data: Dataset, given: Model | None = None) -> Origin:
-    """Reads what the start takes from a file, if the config asks for one.  Raises UsageError when it does not fit.
+    """Reads coordinates or weights for the start from a file, if the config names one.
 
-    given: the model in the place of a file.
+    given: a model that is taken instead of the file.
+    Raises UsageError if they do not fit the run.
     """
     keys = plan.resolved.start
     if keys.method == "file":

@@ -1,4 +1,4 @@
-"""One run at a time in a folder: a lock that the system releases however its holder ends, kill -9 included."""
+"""A lock lets one run at a time use a folder; the system releases it however its holder ends, even by kill -9."""
 
 from __future__ import annotations
 
@@ -20,23 +20,24 @@ from macmpi.parallel.clock import Waited
 PATIENCE = 1.0
 
 WATCHED = 30.0
-"""Seconds in which a run on another node must write something to be noticed, where locks do not reach that far."""
+"""A run on another node, which locks do not reach, is noticed if it writes something within this number of seconds."""
 
 ELSEWHERE = "move it away, or name another folder with --output"
-"""The remedy where a run finds in its folder what is not its own."""
+"""The remedy for a run that finds a file in its folder that is not its own."""
 
 MOUNTS = Path("/proc/self/mounts")
 ONE_NODE = ("localflock", "nolock", "local_lock=flock", "local_lock=all")
-"""Options of Lustre and NFS with which flock succeeds on each node whatever the others hold."""
+"""Options of Lustre and NFS with which flock succeeds on each node whatever locks other nodes hold."""
 
 
 class Lock:
-    """The lock file of a run directory; `with` gives the lock back.  Collective: no.
+    """Holds the lock file of a run directory; the end of its `with` gives the lock back.  Collective: no.
 
-    The file stays behind, says who held it last and whether that run has given it back, and is used again.
-    Where locks do not reach from node to node, or there are none, the file is what is left: a holder that is alive on
-    this host refuses, and so does one elsewhere that has not given the lock back and writes into the folder while it
-    is watched.  A run that was killed there keeps nobody out.
+    The file stays, says who held the lock last and whether that run has given it back, and is used again.
+
+    If locks do not reach from node to node, or there are none, what the file says decides.  A run is refused if the
+    holder is alive on this host; or if the holder is on another host, has not given the lock back, and writes into the
+    folder while it is watched.  A run that was killed there refuses nobody.
     """
 
     def __init__(self, path: Path) -> None:
@@ -56,22 +57,24 @@ class Lock:
             self._file = None
 
     def take(self) -> OSError | None:
-        """Holds the lock if its file is there; gives the error that `claim` would meet, or None.  Nothing is written.
+        """Holds the lock if its file exists, and writes nothing.
 
-        None also where there is no file, and so no lock: `claim` makes it.  Raises UsageError naming the holder.
+        Returns the error that `claim` would meet, or None.  It returns None, too, if there is no file, which `claim`
+        makes.  Raises UsageError, naming the holder, if another run holds the lock.
         """
         try:
             self._hold(os.O_RDWR)
-        except (FileNotFoundError, NotADirectoryError):  # a folder can be made, or `files.check_folder` says why not
+        except (FileNotFoundError, NotADirectoryError):  # the folder can be made, or `files.check_folder` says why not
             return None
         except OSError as error:
             return error
         return None
 
     def claim(self, run: str = "") -> None:
-        """Holds the lock and writes down who does, for a run with this id.
+        """Holds the lock, makes its file if there is none, and writes this process into it as the holder.
 
-        Raises UsageError, naming the holder, and OSError.  A file of that name that no lock has written is refused.
+        run: the id of the run.
+        Raises UsageError, naming the holder, if another run holds it, or if no lock has written the file; OSError.
         """
         if self._file is None:
             self._hold(os.O_RDWR | os.O_CREAT)
@@ -108,7 +111,7 @@ class Lock:
 
     @staticmethod
     def _holder(file: int) -> dict[str, Any]:
-        """Who wrote the file; {} where it was no lock."""
+        """Reads who holds or held the lock from its file; returns {} if no lock has written it."""
         try:
             holder = json.loads(os.pread(file, 1000, 0))
         except ValueError:
@@ -117,10 +120,11 @@ class Lock:
 
 
 def hold_folder(folder: Path, wait: bool = True) -> int | None:
-    """Holds a folder by a lock on itself; gives the file that ends it when it is closed, None where it cannot be held.
+    """Locks a folder itself; returns the open file whose closing releases it, or None if it cannot be locked.
 
-    No removal of the folder's files ends it.  Without `wait` another process of this node that holds it is not waited
-    for.
+    Removing files from the folder does not release it.
+
+    wait: whether to wait for another process of this node that holds it.
     Collective: no.
     """
     with suppress(OSError):
@@ -134,9 +138,9 @@ def hold_folder(folder: Path, wait: bool = True) -> int | None:
 
 
 def _lock(file: int) -> bool:
-    """Tells whether another process holds the file for `PATIENCE` seconds more; else this one holds it.
+    """Tells whether another process holds the file for `PATIENCE` seconds more; if not, this one then holds it.
 
-    A process that is about to end does not.  Raises OSError where there are no locks.
+    So a process that is about to end is waited for.  Raises OSError if there are no locks.
     """
     waited = Waited()
     while True:
@@ -150,7 +154,7 @@ def _lock(file: int) -> bool:
 
 
 def one_node_option(path: Path) -> str:
-    """The option with which the file system of `path` is mounted so that its locks hold on one node alone, or ""."""
+    """Finds the mount option by which locks of `path`'s file system hold on one node alone; "" if there is none."""
     deepest, options = -1, ""
     place = path.resolve()
     with suppress(OSError, ValueError):
@@ -168,7 +172,7 @@ def _elsewhere(holder: dict[str, Any]) -> bool:
 
 
 def _changes(folder: Path) -> bool:
-    """Tells whether anybody writes into the folder within `WATCHED` seconds, by no clock of another host."""
+    """Tells whether anybody writes into the folder within `WATCHED` seconds, as this host's clock counts them."""
 
     def now() -> dict[Path, tuple[int, int, int]]:
         return signs([*folder.glob("*"), *folder.glob("checkpoints/*")])
@@ -182,16 +186,16 @@ def _changes(folder: Path) -> bool:
 
 
 def signs(paths: Iterable[Path]) -> dict[Path, tuple[int, int, int]]:
-    """Inode, size and time of each file, which tell whether somebody has written it.  Collective: no."""
+    """Reads inode, size and time of each file, which change if somebody writes it.  Collective: no."""
     seen = {}
     for path in paths:
-        with suppress(OSError):  # gone meanwhile
+        with suppress(OSError):  # the file has gone meanwhile
             status = os.lstat(path)
             seen[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
     return seen
 
 
 def _alive_here(holder: dict[str, Any]) -> bool:
-    """Tells whether the holder of a lock is another process of this host, and alive."""
+    """Tells whether the holder of a lock is another process of this host that is alive."""
     pid, here = holder.get("pid"), holder.get("host") == platform.node() and not holder.get("ended")
     return here and isinstance(pid, int) and pid != os.getpid() and os.path.exists(f"/proc/{pid}")

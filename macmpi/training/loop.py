@@ -1,4 +1,4 @@
-"""A whole training run: start or resume, iterate while rank 0 says so, postprocess, save the model."""
+"""A training run starts or resumes, iterates until rank 0 decides that it ends, postprocesses, and saves the model."""
 
 from __future__ import annotations
 
@@ -30,15 +30,17 @@ from macmpi.training.time_limit import SPARE, Pace
 from macmpi.typing import Array
 
 DIVERGED, LATE = "diverged", "max_time"
-"""Why a run ends whose numbers are no longer finite, and why one is stopped that has no time left."""
+"""Words for why a run ended: its numbers are no longer finite; it had no time left."""
 
 
 @dataclass(frozen=True)
 class TrainingJob:
-    """A run that was asked for, as its launch has settled it.
+    """Describes a run to be trained, with what its launch has found.
 
-    state: of the checkpoint that it goes on from; None: it begins.
-    origin: what its start takes from a file.
+    request: as the caller has made it.
+    directory: the run directory; None: no file is written.
+    state: of the checkpoint that the run goes on from; None: it begins.
+    origin: the weights or coordinates that its start has read from a file.
     facts: its provenance, on rank 0.
     """
 
@@ -49,15 +51,15 @@ class TrainingJob:
     facts: dict[str, Any]
 
 
-@np.errstate(over="ignore", invalid="ignore")  # what is not finite is found and said
+@np.errstate(over="ignore", invalid="ignore")  # numbers that are not finite are found and reported
 def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     """Trains until the run ends, or until somebody stops it.  Collective: yes.
 
-    plan: that of the run, of a net that a selection has changed the present one.
+    plan: of the run, and if a selection has changed the net, of the present one.
     """
     process.ready()
     team.set_deadline(plan.resolved.run.deadline)
-    team.clock.take()  # what was before is of no iteration
+    team.clock.take()  # time before belongs to no iteration
     settled = job.state is not None and isinstance(job.state.own, StochasticState) and plan.finishing
     run = Training(job, data, team, choose(settled or plan, data, team), settled=bool(settled))
     if job.request.is_program:
@@ -71,9 +73,9 @@ def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
 
 
 class Training:
-    """The loop around a method: records, decisions, checkpoints.  Collective: where a method says so.
+    """Is the loop around a method, with records, decisions and checkpoints.  Collective: where a method says so.
 
-    settled: full MAC has, and the method is that of the steps of all points behind it.
+    settled: whether full MAC has settled, so that `method` takes the steps of all points at its end.
     """
 
     def __init__(self, job: TrainingJob, data: Dataset, team: Team, method: Method, settled: bool = False) -> None:
@@ -86,7 +88,7 @@ class Training:
         self.sweep_began = now()
         self.stop = request.listen()
         if request.is_program:
-            process.on_continued(self.pace.pause)  # a suspension is no stretch of training
+            process.on_continued(self.pace.pause)  # the time of a suspension does not count
         self.why_stopped = ""
         self.wrong: NumericalError | None = None
         self.unsaved = False
@@ -103,7 +105,7 @@ class Training:
         return self.method.plan
 
     def begin(self) -> State[Any]:
-        """The first state and its record, or the resumed one.  Collective: yes."""
+        """Makes the first state and its record, or takes the one to resume; returns it.  Collective: yes."""
         self._say(describe(self.plan, self.data, self.team.size, self.method.text))
         kernel = words(self.job.facts["kernels"][0]["blas"]) if self.job.facts else ""
         self._say("\n".join(f"  {line}" for line in (self.job.request.chosen, kernel, *self.levels) if line))
@@ -127,7 +129,7 @@ class Training:
         return state
 
     def iterate(self, state: State[Any]) -> bool:
-        """Does one iteration, with its record and rank 0's decision; tells whether the run must stop here.
+        """Does one iteration, records it, and lets rank 0 decide; tells whether the run must stop here.
 
         Collective: yes.
         """
@@ -194,7 +196,7 @@ class Training:
         return state.finished == "converged" and self.plan.finishing is not None and left > 0
 
     def _turn(self, state: State[Any]) -> bool:
-        """Does the iteration between full MAC and steps of all points, which go on from its postprocessed weights.
+        """Does the iteration in which full MAC ends with its postprocessing, and steps of all points take over.
 
         Collective: yes.
         """
@@ -210,8 +212,9 @@ class Training:
         return True
 
     def _sweep(self, state: State[Any]) -> bool:
-        """Does the method's sweep; where a library stops at numbers that are not finite, its rank says where, for all.
+        """Does the method's sweep; tells whether it was complete.
 
+        If a library fails on a rank at numbers that are not finite, that rank raises NumericalError and says where.
         Collective: yes.
         """
         try:
@@ -223,11 +226,13 @@ class Training:
             raise
 
     def finish(self, state: State[Any], stopped: bool = False) -> Outcome:
-        """Postprocessing, its record, the refit, model.h5.  The checkpoint keeps the state before it.  Collective: yes.
+        """Postprocesses, records that, refits, and writes model.h5; the checkpoint keeps the state before.
 
-        Where the run must stop before the refit has ended, a resumed one begins it again.  stopped: no refit.
-        Of a run that has diverged the model has the best weights of before.  Raises StorageError where model.h5, or the
-        checkpoint before it, could not be written.
+        The model of a run that has diverged has the best weights of before.  A refit that must stop before it has ended
+        is kept, and a resumed run goes on with it, or begins it again if no rank has all rows of points.
+
+        stopped: whether the run was stopped; then there is no refit.
+        Raises StorageError if model.h5, or the checkpoint before it, could not be written.  Collective: yes.
         """
         began = now()
         history = state.history
@@ -280,18 +285,18 @@ class Training:
         return Outcome(STOPPED if stopped else NumericalError.exit_code if diverged else 0, model)
 
     def _wishes(self) -> tuple[bool, bool]:
-        """Tells whether any rank wants the run to end now, as by --max-time, and whether a checkpoint is due.
+        """Tells whether any rank wants the run to stop now, and whether a checkpoint is due.
 
-        Rank 0 asks `Pace` (training/time_limit.py) for the times.  Collective: yes.
+        Rank 0 also wants it to stop if --max-time is over (`Pace` in training/time_limit.py).  Collective: yes.
         """
         late, due = (self.pace.is_late(), self.pace.is_due()) if self.team.rank == 0 else (False, False)
         wishes = self.team.max_over_ranks({"stop": float(bool(self.stop.why) or late), "save": float(due)})
         return wishes["stop"] > 0.0, wishes["save"] > 0.0
 
     def _has_time(self, state: State[Any], iterations: int) -> bool:
-        """Tells whether the refit may begin: one that is cut short goes on later, unless a model is wanted now.
+        """Tells whether the refit may begin: not if this launch must end with a model, and too little time is left.
 
-        Collective: no.
+        In other launches a refit may be cut short, and goes on in the next one.  Collective: no.
         """
         seconds = iterations / state.iteration * (1.0 + self.plan.n_val / self.plan.n_train) * state.seconds
         if self.job.request.ends_with_model and not self.pace.suffices(SPARE * seconds):
@@ -300,7 +305,7 @@ class Training:
         return True
 
     def _refit(self, state: State[Any], best: end.Best, iterations: int) -> end.Refit | None:
-        """Does the refit, or goes on with one that was stopped; gives None where it must stop, once its state is kept.
+        """Does the refit, or goes on with one that was stopped; returns None if it must stop, once its state is kept.
 
         Collective: yes.
         """
@@ -311,7 +316,7 @@ class Training:
             state.own.grams = nothing()
 
         def keep(begun: State[Any]) -> None:
-            """Keeps a refit that stops, unless no rank has all rows: such a one begins again."""
+            """Keeps the state of a refit that stops, unless no rank has all rows: then it begins again later."""
             if directory is not None and keeper.codes(begun) is not None:
                 is_kept = self.team.from_root(lambda: directory.keep_refit(begun, of))
                 self.unsaved = self.unsaved or not is_kept
@@ -328,10 +333,11 @@ class Training:
             raise StorageError(f"the last checkpoint could not be written; {self.job.directory.remedy()}")
 
     def _warn_of_end(self, state: State[Any], errors: Errors, best: end.Best, gives_constant: bool) -> bool:
-        """Warns where training ended above the best constant; tells whether the run has diverged.
+        """Warns if training ended above the best constant; tells whether the run has diverged.
 
-        errors: those at the end, of feasible coordinates: their E_Q is E1 without a ridge.  best, gives_constant: the
-        best weights, and that the model gives the best constant in their place.  Collective: no (rank 0).
+        errors: at the end, with feasible coordinates, so that E_Q is E1 without a ridge.
+        best, gives_constant: the best weights, and whether the model gives the best constant instead.
+        Collective: no (rank 0).
         """
         constant, poor = self.constant, end.is_poor(best.errors.E_Q, self.constant)
         lost = poor or best.iteration == 0
@@ -345,7 +351,7 @@ class Training:
         return (far and lost) or state.finished == DIVERGED
 
     def _record(self, state: State[Any], phase: str, errors: Errors) -> None:
-        """Notes the validation error in the history and keeps a record of the state, on the curve.  Collective: yes."""
+        """Notes the validation error in the history, and adds a record of the state to the curve.  Collective: yes."""
         timings, plan = self.team.max_over_ranks(self.team.clock.take()), self.plan
         if phase != "postprocess":
             poor = end.is_poor(errors.train - errors.ridge, self.constant)
@@ -366,7 +372,7 @@ class Training:
             self._say(f"  another architecture: {changed(self.plan.chain.layer_sizes, record)}")
 
     def _check_alike(self, state: State[Any], *more: Array) -> None:
-        """Raises NumericalError where a rank holds other numbers than rank 0, as by a fault of its machine.
+        """Raises NumericalError if a rank holds other numbers than rank 0, for instance by a fault of its machine.
 
         Collective: yes.
         """
@@ -379,7 +385,10 @@ class Training:
         check_alike(self.team, digest(state, *more), error)
 
     def _save(self, state: State[Any], last: bool) -> None:
-        """Writes a checkpoint of numbers that all ranks have alike.  last: of this launch.  Collective: yes."""
+        """Checks that all ranks have the same numbers, and writes a checkpoint.  last: of this launch.
+
+        Collective: yes.
+        """
         began = now()
         self._check_alike(state)
         if self.job.directory is not None:

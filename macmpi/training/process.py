@@ -1,4 +1,4 @@
-"""This process and its system: stop signals, its launcher, memory that is ready, and how much of it there is."""
+"""A process listens to stop signals, ends with its launcher, prepares its memory, and measures its age and its peak."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from types import FrameType
 from macmpi.parallel.clock import now
 
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
-"""People and batch systems send these to end a process: LSF sends SIGUSR2 at the limit of time, SIGXCPU at that of the
-processor, and SIGINT, SIGTERM where a job is killed."""
+"""People and batch systems send these to end a process: LSF sends SIGUSR2 at the limit of time, SIGXCPU at that of
+processor time, and SIGINT and SIGTERM to kill a job."""
 
 APART = 1.0
-"""Seconds between two Ctrl-C of somebody who cannot wait; a launcher may pass one on twice."""
+"""Two Ctrl-C at least this number of seconds apart end a run at once; a launcher may pass a single one on twice."""
 
 LOOK = 0.5
-"""Seconds between two looks whether the launcher is alive."""
+"""Seconds between two checks whether the launcher is alive."""
 
 GRACE = 5.0
 """Seconds that a rank has to save a checkpoint once its launcher is gone."""
 
 HELD = 4.0
-"""Seconds that a stop signal waits at most for the ranks to meet: those that it has ended come no more."""
+"""A stop signal waits at most this number of seconds for the ranks to meet, as it may have ended some of them."""
 
 PATIENCE = 10.0
-"""Seconds that a process waits at most for others that it cannot ask: a launcher kills those that take longer."""
+"""A process waits at most this number of seconds for others that it cannot ask; launchers kill slower ones."""
 
 KEPT = 31 << 20
-"""Bytes, somewhat below the largest size that glibc learns."""
+"""The size in bytes of an array that comes and goes (`ready`), somewhat below the largest size that glibc learns."""
 
 
 Handler = Callable[[int, FrameType | None], None] | signal.Handlers
@@ -46,10 +46,10 @@ _held = threading.Event()
 
 
 def hold_stop_signals() -> None:
-    """Lets stop signals wait until `on_stop_signals` has been told who is to have them, HELD seconds at most.
+    """Holds stop signals back until `on_stop_signals` sets a handler.  Collective: no.
 
-    Then this process ends with the exit code of a run that was stopped, 75: MPI, which it begins meanwhile, waits for
-    ranks without an end, also for those that the signal has ended before they held it.  Collective: no.
+    If one waits for HELD seconds, this process ends with exit code 75, that of a stopped run.  Meanwhile MPI starts,
+    and would wait without end for ranks that the signal has ended before they held it back.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     if not _held.is_set():
@@ -67,7 +67,7 @@ def _end_where_held() -> None:
 
 
 def on_stop_signals(handler: Handler) -> None:
-    """Lets the handler have `STOP_SIGNALS`; SIGHUP stays ignored where it is so, as under nohup.  Collective: no."""
+    """Sets a handler for `STOP_SIGNALS`; SIGHUP stays ignored if it already is, as under nohup.  Collective: no."""
     for number in STOP_SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
@@ -76,22 +76,21 @@ def on_stop_signals(handler: Handler) -> None:
 
 
 def ignore_stop_signals() -> None:
-    """Lets stop signals change nothing from now on, the end of Python included: the run has ended.  Collective: no."""
+    """Ignores stop signals from now on, even while Python ends, since the run has ended.  Collective: no."""
     on_stop_signals(signal.SIG_IGN)
 
 
 def on_continued(action: Callable[[], None]) -> None:
-    """Lets `action` be called whenever this process goes on after it was suspended (SIGSTOP).  Collective: no."""
+    """Calls `action` whenever this process goes on after it was suspended (SIGSTOP).  Collective: no."""
     signal.signal(signal.SIGCONT, lambda number, frame: action())
 
 
 def end_with_launcher() -> None:
-    """Starts a thread that ends this process where the one that has started it dies: SIGTERM, then SIGKILL.
+    """Starts a thread that ends this process if its parent dies: by SIGTERM, and by SIGKILL after GRACE seconds.
 
-    This process may hang as it writes a line: the launcher's end of its output stays open as long as any other rank has
-    it.  The thread looks every LOOK seconds, since the system's own signal comes as soon as a thread of the launcher
-    ends.
-    Collective: no.
+    Without its launcher this process may hang as it writes a line, since the launcher's end of its output stays open as
+    long as any other rank has it.  The thread looks every LOOK seconds; the system's own signal would come as soon as
+    one thread of the launcher ends.  Collective: no.
     """
     parent = os.getppid()
 
@@ -106,14 +105,14 @@ def end_with_launcher() -> None:
 
 
 INTERRUPTED, ANSWERED = "interrupted", "callback"
-"""Why a run was stopped: by a signal, or since a callback answered so."""
+"""Words for why a run was stopped: by a signal, or by the answer of a callback."""
 
 WHY = "MACMPI_WHY"
-"""The variable that names a file in which the sender of a stop signal says why; ranks that a fit starts have it."""
+"""The environment variable that names a file in which the sender of a stop signal says why; ranks of a fit have it."""
 
 
 def why_stopped() -> str:
-    """The reason that the sender of a stop signal has left in the file `WHY` names; else INTERRUPTED.
+    """Reads the reason that the sender of a stop signal has left in the file that `WHY` names; else it is INTERRUPTED.
 
     Collective: no.
     """
@@ -123,9 +122,9 @@ def why_stopped() -> str:
 
 
 class Wish:
-    """The wish that a run stop, which a signal may bring at any time.
+    """Notes whether a run is to stop; a signal may ask for that at any time.
 
-    why: the reason; "" as long as nobody wants it to.
+    why: the reason; "" as long as the run is not to stop.
     complete: the run is done, and nothing interrupts it any more.
     """
 
@@ -135,10 +134,10 @@ class Wish:
         self._first = 0.0
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        """Notes a signal, which asks for an end; a further one changes nothing.
+        """Notes a signal that asks for an end; further ones change nothing, but for a second Ctrl-C.
 
-        Ctrl-C, and APART later again, is somebody who cannot wait: KeyboardInterrupt.  Where other signals came too it
-        is a batch system, which goes through a list of its own.
+        A second Ctrl-C, APART seconds after the first, raises KeyboardInterrupt: somebody cannot wait.  If other
+        signals came too, it does not: a batch system sends several in turn.
         """
         if self._came == {number} == {signal.SIGINT} and now() - self._first > APART and not self.complete:
             raise KeyboardInterrupt
@@ -149,9 +148,9 @@ class Wish:
 
 
 class StopRequest(Wish):
-    """The wish to stop that signals bring: a checkpoint and an orderly end, with exit code 75 (`mpi.STOPPED`).
+    """Notes stop signals, by which a run ends with a checkpoint and exit code 75 (`mpi.STOPPED`).
 
-    `Training` asks for it within and after each iteration, and gives the code (training/loop.py).
+    `Training` (training/loop.py) looks at it within and after each iteration, and returns the code.
     """
 
     def __init__(self) -> None:
@@ -161,7 +160,7 @@ class StopRequest(Wish):
 
 @contextmanager
 def interruptible() -> Iterator[Wish]:
-    """Lets Ctrl-C ask for an end inside, in the main thread, and one APART later raise KeyboardInterrupt.
+    """Takes a Ctrl-C inside as the wish to stop, and another one APART later as KeyboardInterrupt, in the main thread.
 
     Afterwards SIGINT does what it did before.  Collective: no.
     """
@@ -185,7 +184,7 @@ def wait_for_others() -> None:
 
 
 def age(pid: int | str) -> float:
-    """Seconds since a process was started; 0 where /proc does not say.  Collective: no."""
+    """Returns the seconds since a process was started; 0 if /proc does not say.  Collective: no."""
     with suppress(OSError, ValueError, IndexError):
         started = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])
         return now() - started / os.sysconf("SC_CLK_TCK")
@@ -194,12 +193,12 @@ def age(pid: int | str) -> float:
 
 @cache
 def ready() -> None:
-    """Lets the C library and BLAS take the memory that they keep, once a process, before training.  Collective: no.
+    """Makes the C library and BLAS take the memory that they keep, once a process, before training.  Collective: no.
 
-    One large array comes and goes: from then on the C library (glibc) keeps the memory of smaller ones for the next,
-    which it would give back to the system each time, and a half step would ask for 25,000 pages again.  The array is
-    zeros that nobody writes, so that no page of it is touched: a rank of few points never needs as many.  The first
-    products and exponentials allocate memory for all others, a millisecond or two for which other ranks would wait.
+    A large array is allocated and freed.  From then on the C library (glibc) keeps the memory of smaller arrays for the
+    next ones; otherwise it would return it to the system each time, and a half step would ask for 25,000 pages again.
+    Nobody writes the array, so that no page of it is touched, since a rank of few points never needs as many.  First
+    products and exponentials allocate memory for all later ones, a millisecond or two for which other ranks would wait.
     """
     import numpy as np
 
@@ -212,16 +211,16 @@ def ready() -> None:
 
 
 def spare_living() -> None:
-    """Leaves what lives now out of Python's collections of garbage for good.  Collective: no.
+    """Takes all objects that exist now out of Python's garbage collection for good.  Collective: no.
 
-    A full one takes 15 ms, at another time on each rank, and all wait.
+    A full collection takes 15 ms, at another time on each rank, and the others wait.
     """
     gc.freeze()
 
 
 @cache
 def version_of(package: str) -> str:
-    """The version of an installed package, "" where there is none.  Cost: some ms, once.  Collective: no."""
+    """Returns the version of an installed package, "" if there is none.  Cost: some ms, once.  Collective: no."""
     from importlib import metadata
 
     with suppress(metadata.PackageNotFoundError):
@@ -230,5 +229,5 @@ def version_of(package: str) -> str:
 
 
 def peak_memory() -> float:
-    """MB (of 1024 KB) that this process has had at most, shared pages that it touched included.  Collective: no."""
+    """Returns this process's peak memory in MB (of 1024 KB), with the shared pages that it touched.  Collective: no."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0

@@ -1,6 +1,6 @@
-"""The record of a run: what it says of itself on the console, its learning curve, its nets with their card, provenance.
+"""A run records itself: by lines on the console, its learning curve, its nets with their card, and its provenance.
 
-start.h5 comes before the first iteration, model.h5 with its card after the last.
+start.h5 is written before the first iteration, model.h5 with its card after the last.
 """
 
 from __future__ import annotations
@@ -64,17 +64,21 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def columns_of(plan: Plan, text: MethodText) -> list[Column]:
-    """The columns that mean something of a run, those of few losses and penalties among them."""
+    """Chooses the columns that mean something for a run; some belong to single losses and penalties."""
     has = {"error_val": plan.resolved.loss.labels, "zeros": plan.resolved.shaping.sparse}
     return [column for column in COLUMNS if column[0] not in text.without and has.get(column[0], True)]
 
 
 class Curve:
-    """Rank 0 keeps the records, in curve.jsonl too, and prints a line an iteration; other ranks keep quiet.
+    """Keeps the records of a run on rank 0, also in curve.jsonl, and prints a line for each; other ranks do nothing.
 
-    path: the file; None where nothing is written.  resume_at: keep the records up to this iteration and go on from
-    there, without what a crash has left of a line; None starts a new file.  columns: those of the table; first: this is
-    rank 0; run: the id that the first line has.  Raises StorageError.  Collective: no.
+    path: the file; None: no file is written.
+    resume_at: the iteration up to which the file's records are kept; incomplete lines of a crash are not.  None: the
+        file is begun.
+    columns: of the table.
+    first: whether this is rank 0.
+    run: the id of the run, which the first line has.
+    Raises StorageError.  Collective: no.
     """
 
     def __init__(
@@ -107,7 +111,10 @@ class Curve:
             say(f"{titles} {'elapsed':>8} {'left <=':>8}")
 
     def add(self, record: dict[str, Any], left: float | None) -> None:
-        """Writes one record and its line.  left: seconds to the last iteration allowed, if known."""
+        """Writes a record to the file and prints its line.
+
+        left: the seconds until the last iteration allowed; None: unknown.
+        """
         if not self._first:
             return
         self.records.append(record)
@@ -122,7 +129,7 @@ class Curve:
         say(f"{cells} {duration(record['seconds']):>8} {rest:>8}")
 
     def _line(self, record: dict[str, Any]) -> str:
-        """A record as a line; the first one of the file has the id of the run."""
+        """Writes a record as a line of the file; the first line has the id of the run."""
         mark, self._mark = self._mark, {}
         return json.dumps(record | mark) + "\n"
 
@@ -133,7 +140,7 @@ class Curve:
 
 
 def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
-    """Records a state and its errors; errors that the loss or the method does not have are left out."""
+    """Makes the record of a state and its errors, without errors that the loss or the method does not have."""
     norms = errors.gradients
     values = {
         "iteration": state.iteration,
@@ -160,7 +167,7 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
 
 
 def describe(plan: Plan, data: Dataset, ranks: int, text: MethodText) -> str:
-    """Says what is trained, and how."""
+    """Writes the first lines on the console: which net is trained on which points by how many ranks, and how."""
     chain = plan.net
     sizes = "-".join(str(n) for n in chain.layer_sizes)
     kind = "classifier" if plan.resolved.loss.labels else "autoencoder" if data.autoencoder else "regression"
@@ -175,7 +182,7 @@ def describe(plan: Plan, data: Dataset, ranks: int, text: MethodText) -> str:
 
 
 def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
-    """Sizes of a net that a selection has changed, and its widths and ridges where they are selected."""
+    """Writes the sizes of a net that a selection has changed, and widths and ridges if they are selected."""
     more = [f"{key} {', '.join(f'{v:g}' for v in record[key])}" for key in ("widths", "ridges") if key in record]
     return "; ".join(["-".join(map(str, sizes)), *more])
 
@@ -188,7 +195,11 @@ def closing(
     scores: Numbers | Labels | None = None,
     diverged: bool = False,
 ) -> list[str]:
-    """Says how the run ended, which weights a model predicts with, and their scores at the validation points."""
+    """Says how the run ended, with which weights the model predicts, and their scores at the validation points.
+
+    errors: at the end.
+    best: the weights of the model, but for a refit.
+    """
     reason = {"converged": text.settled, "max_iterations": "the last iteration allowed"}
     head = "went wrong" if diverged else "finished"
     why = reason.get(state.finished, state.finished) or "stopped"
@@ -209,10 +220,16 @@ def closing(
 
 @dataclass(frozen=True)
 class End:
-    """The end of a run: its state before and after postprocessing, the best weights, the last errors, a better refit.
+    """Holds the outcome of a run.
 
-    scores: of the best weights at the validation points; records: the learning curve; why: the run ended.  is_whole:
-    nothing is left to do, no refit for one.
+    state, after: its state before and after postprocessing.
+    best: its best weights.
+    errors: of the state after postprocessing.
+    refit: the refit, if it is better than the best weights.
+    scores: of the best weights at the validation points.
+    records: the learning curve.
+    why: the run ended.
+    is_whole: whether nothing is left to do, such as a refit.
     """
 
     state: State[Any]
@@ -227,11 +244,11 @@ class End:
 
 
 TOLD = ("data_sha256", "start_sha256", "ranks", "threads", "started")
-"""Facts of the provenance that a card has with the data and the training."""
+"""Facts of the provenance that a card does not repeat, since its data and training have them."""
 
 
 def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
-    """The card of a run that has ended.  facts: the provenance of its last launch."""
+    """Makes the card of a run that has ended.  facts: the provenance of its last launch."""
     best, of = end.best, plan.begun.resolved
     errors = {"last": Error.of(end.errors), "best": Error.of(best.errors)}
     training = Training(
@@ -259,9 +276,10 @@ def card_of(plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Card:
 
 
 def ended(directory: RunDirectory | None, plan: Plan, data: Dataset, end: End, facts: dict[str, Any]) -> Model:
-    """The trained net, which model.h5 holds where there is a run directory.  Raises StorageError.
+    """Makes the trained net, and writes it to model.h5 if there is a run directory.
 
     facts: the provenance of this launch.
+    Raises StorageError.
     """
     best, refit = end.best, end.refit
     weights = {"last": end.after.weights, "best": best.weights} | ({"refit": refit.weights} if refit else {})
@@ -293,7 +311,7 @@ def ended(directory: RunDirectory | None, plan: Plan, data: Dataset, end: End, f
 
 
 def write_start(directory: RunDirectory | None, plan: Plan, data: Dataset, state: State[Any]) -> None:
-    """Writes start.h5, if there is a run directory; a warning where that fails."""
+    """Writes start.h5, if there is a run directory; warns if that fails."""
     if directory is None:
         return
     model, labels = Model.of(plan.chain.net, {"last": state.weights}, data, plan.resolved.loss.link), {"iteration": 0}
@@ -307,17 +325,20 @@ def write_start(directory: RunDirectory | None, plan: Plan, data: Dataset, state
 
 
 def stamp() -> str:
-    """The time of day, as provenance and model card have it."""
+    """Writes the present date and time, as provenance and model card have them."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
 def provenance(
     arithmetics: list[dict[str, Any]], threads: int, library: str, sums: dict[str, str], argv: Sequence[str]
 ) -> dict[str, Any]:
-    """Lists what made a run: versions, machine, arithmetic, the library of MPI, data.
+    """Collects the facts on which a run's numbers depend: versions, machine, arithmetic, the library of MPI, data.
 
-    arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.  sums: SHA-256
-    of the data, by name.
+    arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.
+    threads: of BLAS.
+    library: of MPI.
+    sums: SHA-256 of the data, by name.
+    argv: the command.
     """
     packages = ("numpy", "scipy", "h5py", BINDINGS, "pydantic")
     own = {"macmpi": __version__, "python": platform.python_version()}
@@ -339,7 +360,7 @@ def provenance(
 
 @cache
 def _git_commit() -> str | None:
-    """The commit of the source tree that runs, if it is a git checkout."""
+    """Returns the commit of the source tree that runs, if it is a git checkout."""
     root = Path(macmpi.__file__).resolve().parent.parent
     command = ["git", "-C", str(root), "rev-parse", "HEAD"]
     with suppress(OSError, subprocess.CalledProcessError):

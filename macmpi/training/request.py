@@ -1,7 +1,7 @@
-"""A caller asks for a run, the command line or Python, or asks --check what it would take; and a plan is made of that.
+"""A request describes a run that the command line or Python asks for, or a question to --check; a plan is made from it.
 
-The data say their sizes and the loss, then all else is settled (`plan/resolve.py`).  What needs NumPy is imported where
-it is used: a mistake in the config is refused sooner.
+Sizes and loss come from the data, then everything else is settled (`plan/resolve.py`).  Modules that need NumPy are
+imported where they are used, so that a mistake in the config is refused sooner.
 """
 
 from __future__ import annotations
@@ -30,19 +30,25 @@ if TYPE_CHECKING:
     from macmpi.results.model import Model
 
 Callback = Callable[[dict[str, Any]], Any]
-"""A callback is given each record of the curve; what it answers, if that is true, asks for an end."""
+"""A callback is given each record of the curve; a true answer asks for the run to stop."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """A run, as it is asked for.
+    """Describes a run as a caller asks for it.
 
-    began: when the caller was started, by `clock.now`; max_time: seconds from there.  output: the run directory; None:
-    nothing is written.  resume, overwrite: as on the command line; command: its words, for provenance.  chosen: what
-    stands for "auto", in words.  ends_with_model: a run that is stopped ends with the best model so far.  is_program:
-    this process is the caller's alone.  listen: makes the wish to stop; callback: called on rank 0; start: the model
-    that start.method = "model" begins with, on rank 0, in the place of a file.  inputs: files that were given, as the
-    config, and which no run may replace.
+    began: when the caller was started, by `clock.now`.
+    output: the run directory; None: no file is written.
+    resume, overwrite: as on the command line.
+    max_time: seconds that the run has, from `began`.
+    command: the words of the command line, for provenance.
+    chosen: in words, what stands for "auto".
+    ends_with_model: whether a run that is stopped ends with the best model so far.
+    is_program: whether this process does nothing besides.
+    listen: makes the wish to stop.
+    callback: called on rank 0 with each record of the curve.
+    start: the model that start.method = "model" begins with, on rank 0, instead of a file.
+    inputs: files that were given, such as the config, and that no run may replace.
     """
 
     began: float
@@ -62,9 +68,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The end of a launch.  code: 0, 70 of a run that has diverged, or 75 of one that was stopped.
+    """Holds the outcome of a launch.
 
-    model: the net, with its history, where there is one; rank 0's alone.
+    code: 0, or 70 if the run has diverged, or 75 if it was stopped.
+    model: the net with its history, on rank 0, if there is one.
     """
 
     code: int
@@ -72,12 +79,17 @@ class Outcome:
 
 
 MOST_RANKS = 2**17  # plans are made rank by rank, in some seconds for this number
-MOST = 10**12  # rows, columns and outputs, of which products are numbers that NumPy counts in
+MOST = 10**12  # rows, columns and outputs: products of these are still integers of NumPy
 
 
 @dataclass(frozen=True)
 class MachineQuestion:
-    """A question to --check: ranks, nodes and bytes of a node (0: as here), rows, columns, outputs (0: as the data)."""
+    """Is a question to --check about a machine or data that are not at hand; 0 stands for those that are.
+
+    ranks, nodes: their numbers.
+    points, columns, outputs: the sizes of the data.
+    memory: the bytes of a node.
+    """
 
     ranks: int = 0
     nodes: int = 1
@@ -92,9 +104,9 @@ class MachineQuestion:
 
 
 def machine_question(args: Namespace) -> MachineQuestion | None:
-    """The question of the options of --check that are given; None where there is none.
+    """Reads the question from the options of --check; returns None if there is none.
 
-    Raises UsageError where it makes no sense.  Collective: no.
+    Raises UsageError if it makes no sense.  Collective: no.
     """
     options = [field.name for field in fields(MachineQuestion) if field.name != "memory"]
     given = {name: value for name in options if (value := getattr(args, name)) is not None}
@@ -118,7 +130,7 @@ def machine_question(args: Namespace) -> MachineQuestion | None:
 
 
 def bytes_in(text: str) -> float:
-    """Bytes of "64G", "512M", "1.5T" or a plain number.  Raises UsageError."""
+    """Reads a number of bytes from "64G", "512M", "1.5T" or a plain number.  Raises UsageError."""
     amount = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([KMGT]?)(?:i?B)?", text.strip(), re.IGNORECASE)
     if amount is None or not float(amount[1]):
         raise UsageError(f"--memory {text!r} is no amount of memory: 64G, 512M, 1.5T")
@@ -131,10 +143,11 @@ def bytes_in(text: str) -> float:
 def planned(
     config: Config, team: Team, points: Points | None = None, start: Model | None = None
 ) -> tuple[Plan, Source, str]:
-    """The plan of a config, the data that it is for, and lines that say what these hold and what stands for "auto".
+    """Makes the plan of a config, finds its data, and writes lines about the data and the values chosen for "auto".
 
-    points: those that the caller has in the place of a file, start: the model that training starts from, in the place
-    of a file, on rank 0.  Raises UsageError.  Collective: yes.
+    points: given by the caller instead of a file.
+    start: the model that training starts from, given instead of a file; on rank 0.
+    Raises UsageError.  Collective: yes.
     """
     from macmpi.config.auto import in_short
 
@@ -142,13 +155,13 @@ def planned(
     read = on_root(team, lambda: source_of(config, points, start))
 
     def told() -> tuple[Config, list[Decision], int, dict[str, Any]]:
-        """Gives, on rank 0, what the other ranks make the source of, without the points; a loss cannot be sent."""
+        """Returns, on rank 0, the values from which other ranks make the source; points and losses are not sent."""
         source, decisions = read
         added = {name: getattr(source.rules, name) for name in ("like", "classes", "columns")}
         return source.config, decisions, source.before, added
 
     known, decisions, before, added = team.from_root(told)
-    from macmpi.data.loading import Source  # which imports NumPy: by now rank 0 has taken the config
+    from macmpi.data.loading import Source  # this imports NumPy; rank 0 has accepted the config by now
 
     source = read[0] if read else Source(known)
     source.before, source.rules = before, replace(source.rules, **added)
@@ -162,9 +175,12 @@ def planned(
 def source_of(
     config: Config, points: Points | None = None, start: Model | None = None
 ) -> tuple[Source, list[Decision]]:
-    """The data that a config names, as the model that training starts from has them; the loss that stands for "auto".
+    """Finds the data that a config names, and decides which loss stands for "auto".
 
-    points, start: as in `planned`.  Raises UsageError.  Collective: no (rank 0).
+    If training starts from a model, the data get its scaling, and those of a stream also its columns and classes.
+
+    points, start: as in `planned`.
+    Raises UsageError.  Collective: no (rank 0).
     """
     from numpy import unique
 
@@ -195,7 +211,10 @@ def source_of(
 
 
 def _begun(config: Config, start: Model | None) -> Model | None:
-    """The model that training starts from; None of a file that is none, which is refused where weights are read."""
+    """Loads the model that training starts from, if any.
+
+    Returns None for a file that is no model: that is refused later, when its weights are read.
+    """
     if start or config.start.method != "model":
         return start
     from macmpi.results.model_file import load
@@ -207,7 +226,7 @@ def _begun(config: Config, start: Model | None) -> Model | None:
 
 
 def plan_of(config: Config, sizes: Sizes, decisions: list[Decision], team: Team) -> Plan:
-    """The plan, refused by rank 0 before the others make it.  Raises UsageError.  Collective: yes."""
+    """Makes the plan on every rank; rank 0 goes first and may refuse it.  Raises UsageError.  Collective: yes."""
     from macmpi.parallel.launchers import ranks_here
     from macmpi.plan.estimate import check_memory, idle
     from macmpi.plan.plan import make_plan

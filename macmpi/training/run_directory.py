@@ -1,8 +1,8 @@
-"""The run directory, in which a run writes all that it leaves behind.  For rank 0 alone, checkpoints apart.
+"""A run writes all its files into its run directory.  Only rank 0 does so, except for checkpoints.
 
-It is judged by what its files hold: it has no run, or this one, which has come so far.  A file is the run's own where
-it holds the run's id; an empty file is nobody's.  Whatever else lies where a run would write is somebody's, and
-refused: it is never replaced or removed.
+The files in the directory tell whether it holds no run yet, or the same run, and how far that has come.  A file belongs
+to the run if it holds the run's id; an empty file belongs to nobody.  If there are other files where the run would
+write, they are somebody else's: the run is refused, and never replaces or removes them.
 """
 
 from __future__ import annotations
@@ -40,11 +40,17 @@ OTHERWISE = f"continue it with --resume auto, {REPLACE}"
 
 
 class RunDirectory:
-    """One run's folder, and what it holds for the run that is asked for.  Collective: no (rank 0), but for `save`.
+    """Is the folder of a run, and finds out what it holds for the run that is asked for.
 
-    run: the id of the run; sums: SHA-256 of its data, and of the scaling where it begins with a model, which has a say
-    in it.  Once it is judged: again: it holds a run; removed: what --overwrite removes of that; checkpoint: the
-    checkpoint to go on from; labels: config and sums of the data of the run; finished: says why nothing is left to do.
+    run: the id of the run.
+    sums: SHA-256 of its data, and of the scaling of the model that it begins with, if any.
+    These are set by `judge`:
+    again: whether the folder holds a run.
+    removed: the files of that run that --overwrite removes.
+    checkpoint: the checkpoint to go on from.
+    labels: config and sums of the data of that run.
+    finished: says why nothing is left to do.
+    Collective: no (rank 0), but for `save`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,10 +65,10 @@ class RunDirectory:
         self._signs: Any = None
 
     def judge(self, asked: Request, of: Resolved) -> None:
-        """Finds what the folder holds for a run of this config, under the lock if it is there.
+        """Finds out what the folder holds for a run of this config, and takes the lock if its file exists.
 
-        Raises UsageError where the run would go wrong there, as where another one is using the folder, or what is to be
-        written there could not be.
+        Raises UsageError if the run could not use the folder: another run is using it, its files belong to another run,
+        or it cannot be written to.
         """
         in_the_way = self.lock.take()
         self._signs = signs(files_in(self.path))
@@ -78,7 +84,7 @@ class RunDirectory:
             raise self._unwritten(error) from None
 
     def _find(self, asked: Request, of: Resolved) -> None:
-        """Finds by what the files hold what `judge` promises.  Raises UsageError."""
+        """Sets the attributes that `judge` promises, by what the files hold.  Raises UsageError."""
         folder, resume, without_points, named = self.path, asked.resume, not of.placement.all_rows, of.settings
         resumed = None if resume == "auto" else _named(resume, without_points)
         run, there = run_in(folder)
@@ -86,7 +92,7 @@ class RunDirectory:
         read = filter(None, (named[key] for key in ("data.source", "start.model", "start.coordinates")))
         check_inputs(folder, [*asked.inputs, *map(Path, read)], of, run)
         if run and folder / PROVENANCE not in there and (folder / CONFIG).read_bytes() != sealed(of.text, run):
-            raise UsageError(_foreign(folder / CONFIG))  # a run that was killed before it wrote the other has this one
+            raise UsageError(_foreign(folder / CONFIG))  # a run that was killed early has only this file
         if asked.overwrite:
             self.removed = there
             return
@@ -105,9 +111,9 @@ class RunDirectory:
             )
         if saved is not None and (differ := differences(saved, named)):
             raise UsageError(f"cannot resume {folder} with another config: {', '.join(differ)}; use another --output")
-        end = dict[str, Any]()  # the attributes of a model say of which end of a run it is
+        end = dict[str, Any]()  # the model's attributes, which say how its run ended
         if has_model:
-            with suppress(UsageError):  # it is not whole
+            with suppress(UsageError):  # the model is damaged
                 end = model_file.load(self.model).attributes
         self.checkpoint, self.labels = resumed, labels
         self.finished = _finished(None if resumed is None else resumed[1], end, of)
@@ -128,9 +134,11 @@ class RunDirectory:
         return UsageError(f"cannot write to {place}: {error.strerror}; {move}name another folder with --output")
 
     def check_data(self, facts: dict[str, Any], source: str) -> None:
-        """Notes the sums of the data of this launch, which are among the facts; source: the name of the data.
+        """Notes the sums of this launch's data, and compares them with those of the folder's run.
 
-        Raises UsageError where the folder's run is of other data, or was begun with another model.
+        facts: the provenance, with these sums.
+        source: the name of the data.
+        Raises UsageError if the folder's run has other data, or was begun with another model.
         """
         of_another = "is not the model that the run began with, by which its data are scaled; put that back, or"
         changed = f"the data have changed since (data.source = {source!r});"
@@ -140,9 +148,10 @@ class RunDirectory:
                 raise UsageError(f"cannot resume {self.path}: {why} use another --output")
 
     def create(self, of: Resolved, facts: dict[str, Any]) -> None:
-        """Makes the folder and writes config.toml and provenance.json (one entry a launch).  Raises UsageError.
+        """Makes the folder and writes config.toml and provenance.json, which has an entry for each launch.
 
-        Nothing is written but the lock where the folder has changed since it was judged.
+        Raises UsageError if that fails, or if the folder has changed since it was judged: then only the lock is
+        written.
         """
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -152,7 +161,7 @@ class RunDirectory:
                 raise UsageError(f"another run has used {self.path} while this one read its data: start it again")
             for folder, run in product((self.path, self.checkpoints), writers):
                 for path in folder.glob(f"*.{run}.tmp"):
-                    path.unlink()  # of a launch that was killed while it wrote
+                    path.unlink()  # from a launch that was killed while it wrote
             config_toml, content = self.path / CONFIG, sealed(of.text, self.run)
             if not os.path.exists(config_toml) or config_toml.read_bytes() != content:
                 files.replace_file(config_toml, content, self.run)
@@ -166,16 +175,16 @@ class RunDirectory:
             raise self._unwritten(error) from None
 
     def compare(self, facts: dict[str, Any]) -> str:
-        """Says that the launch before ran on other kernels, on any ranks; "" where it did not.
+        """Says that the last launch ran on other kernels, so that this one goes on with other bits; "" if it did not.
 
-        This one goes on, with other bits.
+        facts: the provenance of this launch.
         """
         *_, last = [{}, *launches(self.path / PROVENANCE)]
         try:
             then, now = ({(kernels.words(f["blas"]), f["arithmetic"]) for f in g["kernels"]} for g in (last, facts))
             was, is_ = (kernels.described(f["kernels"]) for f in (last, facts))
         except (LookupError, TypeError):
-            return ""  # of a version that did not say
+            return ""  # from a version that did not record it
         if then == now:
             return ""
         return (
@@ -184,10 +193,11 @@ class RunDirectory:
         )
 
     def save(self, state: State[Any], plan: Plan, team: Team, last: bool) -> bool:
-        """Writes a checkpoint; False with a warning where that fails, a StorageError for the last one of a launch.
+        """Writes a checkpoint, and tells whether that went well; if not, it warns.
 
         The checkpoint names its config and its data, and a run with another config or other data cannot go on from it.
-        Collective: yes.
+
+        last: whether it is the last one of the launch; if it fails, StorageError is raised.  Collective: yes.
         """
         of = plan.begun.resolved
         labels = {files.RUN: self.run, "config": json.dumps(of.settings), **self.sums}
@@ -208,7 +218,7 @@ class RunDirectory:
         return team.from_root(failed)
 
     def refit_of(self, of: str) -> Found:
-        """Gives the state in which a refit was stopped; None where there is none, or it is the refit of another state.
+        """Reads the state in which a refit was stopped; returns None if there is none, or it is of another refit.
 
         of: as in `keep_refit`.
         """
@@ -219,9 +229,9 @@ class RunDirectory:
         return (self.refit, state, labels) if labels.get("of") == of else None
 
     def keep_refit(self, state: State[Any], of: str) -> bool:
-        """Writes the state in which a refit is stopped; where that fails it warns and gives False.
+        """Writes the state in which a refit is stopped, and tells whether that went well; if not, it warns.
 
-        of: names the state of the run that is refitted, and the iterations, by which `refit_of` knows it.
+        of: names the refit, by the state of its run and its number of iterations, for `refit_of`.
         """
         content = files.image(*checkpoint.written(state, {files.RUN: self.run, "of": of}), sealed=True)
         try:
@@ -232,7 +242,7 @@ class RunDirectory:
         return True
 
     def remedy(self) -> str:
-        """The run goes on from the newest checkpoint that is left, once its folder can be written to."""
+        """Says how the run goes on from the newest checkpoint that is left, once its folder can be written to."""
         newest = next((checkpoint.iteration_of(path) for path in checkpoint.saved(self.checkpoints)), None)
         place = "the start" if newest is None else f"iteration {newest}"
         return (
@@ -245,7 +255,7 @@ class RunDirectory:
 
 
 def sealed(text: str, run: str) -> bytes:
-    """The content of a run's config.toml, with the run's id and a sum by which an edited one is known."""
+    """Makes the content of a run's config.toml, with the run's id and a sum that shows whether somebody edited it."""
     return f"# {run}, {_sum(text)}: edit a copy, for a run takes an edited one for somebody else's\n{text}".encode()
 
 
@@ -254,13 +264,13 @@ def _sum(text: str) -> str:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Lists what lies in a folder where a run writes, whoever has written it."""
+    """Lists the files in a folder that have names under which a run writes, whoever has written them."""
     named = [*(folder / name for name in NAMES), *checkpoint.saved(folder / "checkpoints")]
     return [path for path in named if os.path.lexists(path)]
 
 
 def _run_of(path: Path) -> str:
-    """The id of the run that has written a file, and nobody since; "" where there is none."""
+    """Returns the id of the run that has written a file; "" if there is none, or if somebody has edited it since."""
     run = files.run_of(path)
     if run and path.name == CONFIG:
         head, _, text = path.read_text(encoding="utf-8", errors="replace").partition("\n")
@@ -269,9 +279,9 @@ def _run_of(path: Path) -> str:
 
 
 def run_in(folder: Path) -> tuple[str, list[Path]]:
-    """The id of the run that a folder holds, that of its config.toml, or "", and what lies where a run writes.
+    """Returns the id of the run that a folder holds, from its config.toml, or "", and its `files_in`.
 
-    Raises UsageError where some of that is somebody else's.
+    Raises UsageError if some of these files belong to somebody else.
     """
     there = files_in(folder)
     runs = {path: _run_of(path) for path in there}
@@ -294,9 +304,9 @@ def _is_empty(path: Path) -> bool:
 
 
 def check_inputs(folder: Path, inputs: Iterable[Path], of: Resolved | None = None, run: str = "") -> None:
-    """Raises UsageError where an input of a run lies where the run would write.
+    """Raises UsageError if an input of a run lies where the run would replace it.
 
-    of: the run's config; of the same content in config.toml nothing is lost.
+    of, run: the run's values and its id; a config.toml that the run would leave as it is may be an input.
     """
     kept = None if of is None else sealed(of.text, run)
     written = [p for p in files_in(folder) if p.name != CONFIG or not os.path.isfile(p) or p.read_bytes() != kept]
@@ -309,7 +319,7 @@ def check_inputs(folder: Path, inputs: Iterable[Path], of: Resolved | None = Non
 
 
 def _named(resume: str, without_points: bool) -> Found:
-    """The checkpoint that --resume names is read; "no" names none.  Raises UsageError."""
+    """Reads the checkpoint that --resume names; "no" names none.  Raises UsageError."""
     if resume == "no":
         return None
     if not os.path.isfile(resume):
@@ -321,7 +331,7 @@ def _named(resume: str, without_points: bool) -> Found:
 
 
 def _labels(folder: Path) -> dict[str, Any]:
-    """The labels of a run that has no checkpoint, from its config and its last launch; {} where it does not say."""
+    """Collects the labels of a run without a checkpoint from its config and its last launch; {} if these lack some."""
     try:
         tables = tomllib.loads((folder / CONFIG).read_text(encoding="utf-8"))
         launch = launches(folder / PROVENANCE)[-1]
@@ -332,9 +342,10 @@ def _labels(folder: Path) -> dict[str, Any]:
 
 
 def _config_in(labels: dict[str, Any]) -> dict[str, Any] | None:
-    """The flat config among labels, without keys that have gone at their last default; None where there is none.
+    """Reads the flat config from the labels of a checkpoint or run; returns None if there is none.
 
-    Keys that an earlier version did not have yet are at their defaults.
+    Keys that an earlier version did not have have their defaults.  Keys that have been removed since are left out if
+    they had their last defaults.
     """
     try:
         labels["data_sha256"], labels["start_sha256"]
@@ -344,15 +355,16 @@ def _config_in(labels: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def ends(of: Resolved) -> dict[str, Any]:
-    """The keys that say when a run ends, but for the number of iterations, of which a larger one may be wanted."""
+    """Returns the keys that say when a run ends, except for the number of iterations, which may be raised later."""
     return {k: v for k, v in of.settings.items() if changes(k) == "end" and k != "run.max_iterations"}
 
 
 def _finished(state: State[Any] | None, end: dict[str, Any], resolved: Resolved) -> str:
-    """Says why nothing is left to do; "" where a run with this model has not ended as it is wanted.
+    """Says why nothing is left to do; "" if the run may go on.
 
-    state: of the newest checkpoint, if there is one: where full MAC has settled without an iteration left to go on with
-    steps of all points, more iterations do.  end: attributes of the model.
+    state: of the newest checkpoint, if there is one.  If full MAC has settled there at the last iteration allowed, more
+        iterations go on with steps of all points.
+    end: the attributes of the model.
     """
     of = end.get(model_file.MADE_FROM)
     if not of or end.get(model_file.ENDS) != json.dumps(ends(resolved)) or (state and of != state.fingerprint):

@@ -1,4 +1,4 @@
-"""The time that a run has: how long the batch system lets the job run, when a checkpoint is due, when it must stop."""
+"""A run's time is limited by the batch system or by --max-time; the pace says when a checkpoint or the end is due."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from macmpi.parallel.launchers import parent_of
 from macmpi.training.process import age
 
 JOBS = {"SLURM_JOB_ID": "Slurm", "PBS_JOBID": "PBS", "LSB_JOBID": "LSF", "FLUX_JOB_ID": "Flux"}
-"""These variables tell that this is a job of a batch system."""
+"""Environment variables that show that this is a job of a batch system."""
 
 TELLING = {"Slurm": "SLURM_JOB_END_TIME", "PBS": "PBS_WALLTIME"}
-"""Batch system -> its variable, the end of the job in seconds since 1970, or its time from the start; no other system's
-counts in a job."""
+"""Batch system -> its variable: for Slurm the end of the job in seconds since 1970, for PBS its time from the start.
+In a job only the variable of its own system counts."""
 
 ENDLESS = ("unlimited", "infinite", "infinity")
-"""So batch systems and their users call the limit of a job that has none; some of their programs say -1."""
+"""Words of batch systems and their users for a job without a limit; some of their programs say -1."""
 
 LEAST = 1e-3
-"""Seconds that a run has at least, so that one whose time is over still says so with a checkpoint."""
+"""A run has at least this number of seconds, so that one whose time is over still says so with a checkpoint."""
 
 MARGIN, SHARE = 60.0, 0.1
-"""MARGIN seconds, at most SHARE of what is left, are kept for the end: ranks have to end, and clocks differ."""
+"""MARGIN seconds, but at most SHARE of the time left, are kept for the end: ranks have to end, and clocks differ."""
 
 FIRST = 60.0
-"""Seconds to the first checkpoint at most, whatever is set between the others: before it a death loses all."""
+"""The first checkpoint comes within this number of seconds, whatever is set for others: a death before loses all."""
 
 SPARE = 1.5
-"""A stretch of training and a checkpoint may take this many times as long as the longest so far."""
+"""A stretch of training and a checkpoint are expected to take at most this many times as long as the longest so far."""
 
 
 def seconds_of(text: str) -> float | None:
-    """Seconds of "90", "1:30", "3:50:00", "1-12:00:00" (a day and a half), "2h30m", or of a word of `ENDLESS` (inf).
+    """Reads seconds from "90", "1:30", "3:50:00", "1-12:00:00" (a day and a half), "2h30m", or `ENDLESS` words (inf).
 
-    None where the text is no such time.
+    Returns None if the text is no such time.
     """
     if text.lower() in ENDLESS:
         return float("inf")
@@ -59,9 +59,11 @@ def seconds_of(text: str) -> float | None:
 
 
 def seconds_left(limit: str, since: float | None) -> float:
-    """Seconds that a run has, of a limit as `seconds_of` or "auto", counted from a moment (None: from the present one).
+    """Returns the seconds that a run has left.
 
-    Of "auto" they count from the start of the job, wherever in it the run begins.  Raises UsageError.
+    limit: as `seconds_of` reads it, or "auto" for the limit of the job, which counts from the start of the job.
+    since: the time from which the limit counts, in seconds since 1970; None: now, or with "auto" the job's start.
+    Raises UsageError.
     """
     ran = None if since is None else max(time.time() - since, 0.0)
     if limit == "auto":
@@ -74,9 +76,9 @@ def seconds_left(limit: str, since: float | None) -> float:
 
 
 def job_age() -> float:
-    """Seconds since this job began here: the age of the oldest process above this one that tells the same job.
+    """Returns the seconds since this job began on this host; 0 outside of a batch system.
 
-    0 outside of a batch system.  Collective: no.
+    It is the age of the oldest process above this one with the same job in its environment.  Collective: no.
     """
     own = {f"{name}={os.environ[name]}".encode() for name in JOBS if name in os.environ}
     pid, oldest = os.getpid(), 0.0
@@ -87,9 +89,10 @@ def job_age() -> float:
 
 
 def time_left(ran: float) -> float:
-    """Seconds to the end of a job that has run for so long, less a margin; inf without a limit, and outside of a job.
+    """Returns the seconds to the end of a job, less a margin; inf without a limit, and outside of a job.
 
-    Raises UsageError where it is unknown.  Collective: no.
+    ran: the seconds for which the job has run.
+    Raises UsageError if the job's limit is unknown.  Collective: no.
     """
     inside = [name for variable, name in JOBS.items() if variable in os.environ]
     told = {name: os.environ.get(variable, "") for name, variable in TELLING.items() if not inside or name in inside}
@@ -106,14 +109,14 @@ def time_left(ran: float) -> float:
 
 
 def _limit(text: str) -> float | None:
-    """The seconds that a batch system says; None where it says none, as by NOT_SET or 0."""
+    """Reads the seconds that a batch system says; None if it says none, as by NOT_SET or 0."""
     return float("inf") if text == "-1" else seconds_of(text) if text != "0" else None
 
 
 def _asked_of_slurm() -> float | None:
-    """The seconds that squeue says are left to this job; None where it does not.
+    """Asks squeue for the seconds that are left to this job; returns None if it does not say.
 
-    The number of an array's last task stands for all of them too: squeue then answers with a line for each.
+    The number of an array's last task is that of the whole array, too: squeue then answers with a line for each task.
     """
     job = os.environ.get("SLURM_JOB_ID", "")
     command = ["squeue", "-h", "-j", job, "-o", "%A %L"]
@@ -127,11 +130,11 @@ def _asked_of_slurm() -> float | None:
 
 
 class Pace:
-    """The clock of a run, for rank 0: when a checkpoint is due, and whether time is left.  Collective: no.
+    """Decides on rank 0 when a checkpoint is due, and whether time is left.  Collective: no.
 
-    began: when the run did, by `clock.now`.
-    max_time: seconds that it has.
-    every: seconds between two checkpoints.
+    began: when the run began, by `clock.now`.
+    max_time: the seconds that it has from then on.
+    every: the seconds between two checkpoints.
     """
 
     def __init__(self, began: float, max_time: float, every: float) -> None:
@@ -145,7 +148,7 @@ class Pace:
         self.paused_at = now()
 
     def is_late(self) -> bool:
-        """Ends a stretch; tells whether no time is left for as long a one as the longest so far, and a checkpoint."""
+        """Ends a stretch of training; tells whether no time is left for the longest stretch and a checkpoint."""
         self.longest = max(self.longest, now() - self.paused_at)
         self.pause()
         self.late = not self.suffices(SPARE * (self.longest + self.saving))
@@ -156,11 +159,11 @@ class Pace:
         return now() - self.began + seconds <= self.max_time
 
     def is_due(self) -> bool:
-        """Decides whether a checkpoint is due: `every` seconds after the last, the first after FIRST at most."""
+        """Tells whether a checkpoint is due: `every` seconds after the last one, the first after at most FIRST."""
         return now() - self.saved_at > (self.every if self.has_saved else min(self.every, FIRST))
 
     def saved(self, began: float) -> None:
-        """Notes that a checkpoint has been written, which was begun at `began`."""
+        """Notes that a checkpoint has been written whose writing began at `began`."""
         self.saved_at = self.paused_at = now()
         self.has_saved = True
         self.saving = max(self.saving, self.saved_at - began)

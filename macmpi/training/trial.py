@@ -1,6 +1,6 @@
-"""--check says what a run would take: by some iterations that it tries, or by the plan where they would take long.
+"""--check says how much time and memory a run would take, also on a machine or for data that are not at hand.
 
-So it does of a machine or data that are not at hand.
+It times some iterations, or predicts their seconds from the plan if they would take long.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from macmpi import UsageError, many
 from macmpi.config import Config
 from macmpi.config.auto import Sizes
+from macmpi.config.whole import with_value
 from macmpi.console import warn
 from macmpi.data.dataset import Dataset
 from macmpi.data.loading import Source
@@ -38,28 +39,32 @@ from macmpi.training.request import MOST_RANKS, MachineQuestion, Request, source
 from macmpi.training.run_directory import RunDirectory
 
 BUDGET = 3.0
-"""Seconds that the trial may take, by the prediction and once it runs."""
+"""The trial is not begun if it would take more than this number of seconds, and ends after them."""
 
 WARM, TIMED = 1, 6
-"""Iterations that warm up, and those that are timed, at most, at the start and again later on."""
+"""WARM iterations are not timed, then at most TIMED are; TIMED more after a change of the state."""
 
 LATER = 4
-"""Changes of mu after which an iteration is timed again: by then half steps need fewer passes."""
+"""Iterations are timed again as after this number of changes of mu: by then half steps need fewer passes."""
 
-INSTEAD: dict[str, Literal["pca", "uniform"]] = {"elastic_embedding": "pca", "file": "pca", "model": "uniform"}
-"""Starts that need files or take long are replaced by these, from which iterations take as long."""
+LONG = ("elastic_embedding", "file", "model")
+"""Starts that need files or take long are replaced by random weights, or by principal components of a net of radial
+basis functions, which begins with coordinates: iterations take as long from there, whatever the layers are."""
 
 
 def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]:
-    """Lines that say what was chosen, and what the run would take.  Raises UsageError.  Collective: yes."""
+    """Writes the lines of --check: what was chosen, and the memory and seconds that the run would take.
+
+    Raises UsageError.  Collective: yes.
+    """
     on_root(team, lambda: origin_of(plan, source.outline()))
     team.from_root(source.warn)
     output = team.from_root(lambda: _folder(request, plan, source.outline()))
-    team.all_or_raise(lambda: None)  # all have planned, and wait: none keeps a core busy that rank 0 measures
+    team.all_or_raise(lambda: None)  # all have planned and wait, so that cores are free for rank 0
     rate = team.from_root(estimate.steady_rate)
     seconds = predicted(plan, rate, Machine(cores=plan.ranks)).total
     timed = tried(plan, source, seconds, team)
-    team.from_root(lambda: name_unread(plan.resolved))  # once all of the data that are read have been
+    team.from_root(lambda: name_unread(plan.resolved))  # after all data that the config names have been read
     by = f"({plan.resolved.method.name}), by {rate / 1e9:.3g} GFLOP/s a core"
     took = f"about {seconds:.2g} s predicted with a core a rank {by}"
     if timed is not None:
@@ -73,7 +78,10 @@ def check(request: Request, source: Source, plan: Plan, team: Team) -> list[str]
 
 
 def _machine(plan: Plan, source: Source) -> str:
-    """Says what the ranks of this machine need together, and what it has; warns where that is less.  Collective: no."""
+    """Says how much memory the ranks of this machine need and how much it has; warns if that is less.
+
+    Collective: no.
+    """
     memory, nodes = launchers.memory(), -(-plan.ranks // (launchers.ranks_here(os.environ) if plan.ranks > 1 else 1))
     need = bytes_of_node(plan, nodes)
     amounts = _amounts(need, memory)
@@ -88,7 +96,10 @@ def _amounts(need: float, memory: launchers.Memory) -> str:
 
 
 def _folder(request: Request, plan: Plan, data: Dataset) -> str:
-    """Says what becomes of the output folder.  Nothing is known of data that no rank reads whole.  Collective: no."""
+    """Says what would become of the output folder, or why the run would be refused.
+
+    data: its outline; if it has no points, as no rank reads all of them, the data are not compared.  Collective: no.
+    """
     assert request.output is not None, "the command line has an output"
     directory, of = RunDirectory(request.output), plan.resolved
     try:
@@ -102,17 +113,19 @@ def _folder(request: Request, plan: Plan, data: Dataset) -> str:
 
 
 def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float, int] | None:
-    """Times iterations from the start that the config asks for, or from one as good where that one takes long.
+    """Times iterations at the start of the run and as they are later on.
 
-    seconds: of an iteration, as predicted.  Gives the seconds from the medians of those at the start and later, and how
-    many there were; None where they would take too long.  Cost: the start, and BUDGET seconds at most.
+    Returns the mean seconds of an iteration over the run, from the medians of both, and how many were timed; None if
+    they would take too long.  Starts that take long are replaced (`INSTEAD`).
 
-    Collective: yes.
+    seconds: of an iteration, as predicted.
+    Cost: the start, and at most BUDGET seconds.  Collective: yes.
     """
     if team.from_root(lambda: seconds * (WARM + 2) > BUDGET):
         return None
     ready()
-    if instead := INSTEAD.get(plan.resolved.start.method):
+    if (word := plan.resolved.start.method) in LONG:
+        instead: Literal["pca", "uniform"] = "pca" if plan.has_basis and word != "model" else "uniform"
         begins = replace(plan.resolved.start, method=instead, model="", coordinates="")
         plan = replace(plan, resolved=replace(plan.resolved, start=begins))
     method = choose(plan, loaded(plan, source, team), team)
@@ -126,7 +139,7 @@ def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float
 
 
 def _growing(of: Resolved) -> int:
-    """The number of iterations over which their cost grows: as minibatches do, or of full MAC as mu does."""
+    """Counts the iterations during which their cost changes, as minibatches grow, or in full MAC as mu grows."""
     keys, most = of.stochastic, max(of.run.max_iterations, 1)
     if of.method.name != "stochastic":
         return most
@@ -136,7 +149,7 @@ def _growing(of: Resolved) -> int:
 
 
 def _move_on(of: Resolved, state: State[Any]) -> None:
-    """Changes a state, in place, to what it is later in a run: with larger minibatches, or a larger mu."""
+    """Changes a state in place so that iterations are as later in a run: with larger minibatches, or a larger mu."""
     if of.method.name == "stochastic":
         state.iteration = max(min(_growing(of), of.run.max_iterations - 1), 0)
     elif of.method.name == "mac":
@@ -144,7 +157,7 @@ def _move_on(of: Resolved, state: State[Any]) -> None:
 
 
 def _timed(method: Method, state: State[Any], team: Team, warm: int) -> list[float]:
-    """Seconds of some iterations, the slowest rank's.  Collective: yes."""
+    """Times some iterations by the slowest rank, without the first `warm` ones.  Collective: yes."""
     took: list[float] = []
     began = now()
     while len(took) < warm + TIMED and team.from_root(lambda: len(took) <= warm or now() - began < BUDGET / 2):
@@ -159,9 +172,11 @@ def _timed(method: Method, state: State[Any], team: Team, warm: int) -> list[flo
 
 
 def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
-    """Lines that answer --check of a machine or data that are not at hand.
+    """Writes the lines of --check for a machine or data that are not at hand.
 
-    ranks: of the launch, where none are asked.  Raises UsageError.  Collective: no.
+    asked: their sizes.
+    ranks: of this launch, if the question names none.
+    Raises UsageError.  Collective: no.
     """
     config, sizes = _data_of(config, asked)
     ranks = asked.ranks or ranks
@@ -185,7 +200,7 @@ def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
 
 
 def _data_of(config: Config, asked: MachineQuestion) -> tuple[Config, Sizes]:
-    """The config, and the sizes of data of that many rows, columns and outputs: the data's own where none are asked."""
+    """Returns the config and the sizes of the data in a question; sizes that it does not name are those of the data."""
     n_train, n_val = split_sizes(asked.points, config.data) if asked.points else (0, 0)
     if not asked.without_data:
         source, _ = source_of(config)
@@ -206,12 +221,18 @@ def _plan(config: Config, sizes: Sizes, ranks: int) -> Plan:
 
 
 def bytes_of_node(plan: Plan, nodes: int) -> float:
-    """The bytes of the busiest of some nodes: of its ranks, and of what these share.  Collective: no."""
+    """Returns the bytes that the ranks of the busiest of `nodes` nodes need, with those that they share.
+
+    Collective: no.
+    """
     return -(-plan.ranks // nodes) * estimate.estimate(plan)[1] + estimate.node_bytes(plan)
 
 
 def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float) -> str:
-    """Says what would fit: the same ranks on more nodes, more ranks, another way to hold the data."""
+    """Names what would fit into memory: the same ranks on more nodes, more ranks, or another parallel.data.
+
+    memory: the bytes of a node.
+    """
 
     def is_enough(config: Config, ranks: int, nodes: int) -> bool:
         try:
@@ -229,4 +250,6 @@ def _remedy(plan: Plan, config: Config, sizes: Sizes, nodes: int, memory: float)
         other = replace(config, parallel=replace(config.parallel, data=data))  # type: ignore[arg-type]
         if is_enough(other, P, nodes):
             ways.append(f'parallel.data = "{data}"')
+    if plan.finishing and is_enough(with_value(config, "run.finish", False), P, nodes):
+        ways.append("run.finish = false")
     return ", or ".join(ways) or "fewer hidden units, or fewer points"

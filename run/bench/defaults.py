@@ -351,8 +351,8 @@ thread. "full MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py
 
 CHOSEN = """Machine: {where}. Commits: {commits}. Written by `{command}`.{rest} Ridges, damping, the schedule of full
 MAC and when to refit were chosen with a view to splits 0 to 2 of some of these sets, minibatches and the patience of
-labels to splits 0 to 3, none set by set; that the first minibatches of numbers stay at a twentieth of the points, on
-all splits."""
+labels to splits 0 to 3, none set by set. That the first minibatches of numbers are a twentieth of the points was
+decided on all splits."""
 
 PUBLIC = "## Public tables as they come"
 
@@ -363,12 +363,12 @@ given. The MLP is scikit-learn's; for it a category is a column, a gap the mean,
 "stopped early" is with `early_stopping=True`. The boosted trees know what is a category."""
 
 CHOSEN_OF_TABLES = """Machine: {where}. Commits: {commits}. Written by `{command}`. Comparisons are of means; beyond
-noise is what the differences of the splits leave to chance in one case of twenty at most, by Student's t. With a view
-to some of these tables were decided: the limit of numbers far beyond those of training (diamonds, Crime, MCAS), that
-patience waits for the first epoch (Produc), which texts have columns of their own (another), and refits of up to
-5,000 points (splits 100 to 124 of nine, judged on others: log/few_points.md)."""
+noise is what the differences of the splits leave to chance in one case of twenty at most, by Student's t. Some
+defaults were decided with a view to some of these tables: the limit of numbers far beyond those of training
+(diamonds, Crime, MCAS), that patience waits for the first epoch (Produc), which texts have columns of their own
+(another), and refits of up to 5,000 points (splits 100 to 124 of nine, judged on others: log/few_points.md)."""
 
-EARLIER = " Contenders with other commits than macmpi's are means of the time of those, seconds too."
+EARLIER = " Where the commits of a contender are older than macmpi's, so are its figures."
 
 
 def main() -> None:

@@ -31,14 +31,13 @@ TESTS = ROOT / "tests" / "theory"
 HEAD = """# Formulas, checked by computation
 
 Every formula below is computed twice, by the program and by a few lines in `tests/theory`, and both agree to rounding.
-The computations of objectives, derivatives, layers, half steps and starts share no code with the program. Those of
-selection, steps of stochastic MAC and baselines use parts of the program that other rows check.
+These lines share no code with the program, except that those of selection, steps of stochastic MAC and baselines use
+parts that other rows check.
 
 "Found" is the largest difference, relative to the largest number of the independent computation;
 docs/algorithms/checks.json names the test of each, and counts comparisons. Tests fail above 1e-12, or above the bound
-in brackets.
-Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to rounding. Laws without a formula (no
-half step raises E_Q + ridge; any number of ranks gives the same bits) are other tests.
+in brackets. Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to rounding. Laws without a
+formula (no half step raises E_Q + ridge; any number of ranks gives the same bits) have other tests.
 """
 
 END = """The figure of `multipliers of the path` is no rounding error: the deviation falls like 1 / mu, and so much is

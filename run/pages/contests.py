@@ -9,17 +9,17 @@ from collections.abc import Iterator, Sequence
 from pages_of_evidence import Found, table, wrapped
 
 FAMILY = (
-    "Seconds of one core, from random weights (stochastic MAC's own start is its method's); in brackets how many times "
-    "later than stochastic MAC the rival is that comes to a level first. Shampoo with corrected eigenvalues is the "
-    "recipe of Distributed Shampoo; K-FAC and SINGD are the packages kfac-jax and singd. Each is tuned over 3 to 9 "
-    "settings by successive halving; those on minibatches are judged by averaged weights."
+    "Seconds of one core. Rivals begin with random weights, stochastic MAC with its own start. In brackets: how many "
+    "times as long as stochastic MAC the soonest rival takes. Shampoo with corrected eigenvalues is the recipe of "
+    "Distributed Shampoo; K-FAC and SINGD are the packages kfac-jax and singd. Each is tuned over 3 to 9 settings by "
+    "successive halving; those on minibatches are judged by averaged weights."
 )
 MACHINE = (
-    "Seconds by the clock, with all cores. Of each rival the rate, the minibatch and the way to use the cores are "
-    "those that bring it to a level first. In brackets are that way, the points of a minibatch, and how many times "
-    "later than stochastic MAC on the most ranks the rival is. Its error by epochs is measured once, on one core; "
-    "epochs are timed in each way, in turns (docs/results/machine.json has them). Processes average gradients over "
-    "gloo, and each does the whole of an optimiser's step."
+    "Seconds by the clock, with all cores. Each rival has the rate, the minibatch and the way to use the cores that "
+    "bring it to a level first. In brackets: that way, the points of a minibatch, and how many times as long as "
+    "stochastic MAC on the most ranks the rival takes. Its error after each epoch is measured once, on one core, and "
+    "the seconds of an epoch in each way, in turns (docs/results/machine.json has them). Processes average gradients "
+    "over gloo, and each does the whole of an optimiser's step."
 )
 
 
@@ -54,14 +54,21 @@ def behind(ours: str, cell: str) -> bool:
     return seconds_in(cell) < min(map(float, re.findall(r"([\d.]+) s", ours)), default=math.inf)
 
 
+def bare(cell: str, on: str = "") -> str:
+    """Leaves out of a cell what the head of its column says: the unit, and ` on N` ranks."""
+    return re.sub(r" s\b", "", cell).replace(on, "")
+
+
 def shown(found: Found, first: str = "net, error") -> str:
     """The levels with the soonest rival of each, in bold where that is sooner than stochastic MAC."""
     head, rows = printed(found)[first]
+    ranks = {on for _, ours, *_ in rows for on in re.findall(r" on \d+", ours)}
+    on = ranks.pop() if len(ranks) == 1 else ""
     levels = [
-        (f"**{level}**" if behind(ours, cell) else level, ours, f"{rival}: {cell}")
+        (f"**{level}**" if behind(ours, cell) else level, bare(ours, on), f"{rival}: {bare(cell)}")
         for level, ours, cell, rival in against_soonest(head, rows)
     ]
     count = sum(level.startswith("**") for level, *_ in levels)
     said = f"A rival is sooner than stochastic MAC at {count} of the {len(levels)} levels, in bold."
-    made = table([*head[:2], "soonest rival"], levels)
-    return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any of these.')}"
+    made = table([head[0], f"seconds of {head[1]}{on and f'{on} ranks'}", "of the soonest rival"], levels)
+    return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any level.')}"

@@ -128,8 +128,8 @@ def page() -> str:
         f"Measured: {place(found['growth'])} (docs/results/: growth, speedup, cost). Predicted at commit "
         f"{model['commit']}, {model['date']} (`python run/pages/cost_page.py --predict`): sharded points, a fifth of "
         f"all for validation, {model['rate'] / 1e9:g} GFLOP/s a core, and the cluster that [predictions](predictions.md"
-        ") assume. The start costs as much as some iterations. Stochastic MAC has its default minibatches here, which "
-        "keep few ranks busy: many need a larger `stochastic.batch`."
+        ") assume. The start costs as much as some iterations. Stochastic MAC has its default minibatches here, a "
+        "part of them on each rank; many ranks gain more by a larger `stochastic.batch`."
     )
     return "\n".join([HEAD.format(least=least), table(header, rows), "", wrapped(said), ""])
 

@@ -165,7 +165,7 @@ def fig4(found: Found) -> str:
         "**The paper**: most of the 20 loops of codes improve, folded ones open. Here the nearest neighbour of a "
         f"training image shows the same object for {gap['start']:.1%} of the images at the start and for "
         f"{gap['end']:.1%} at the end. The spread of codes grows from {spread['start']:.2f} to {spread['end']:.2f} a "
-        "coordinate. Held-out images (black edge) are where the net puts them."
+        "coordinate. Codes of held-out images (black edge) are the net's."
     )
 
 
@@ -209,7 +209,7 @@ def fig6(found: Found) -> str:
             table(header, rows),
             wrapped(
                 "Dots are measured; lines are a model, fitted to one rank and to an exchange between two. The "
-                "paper has no MPI, and no `usps_mac`, whose iterations are shorter."
+                "paper's program uses no MPI, and its runs have longer iterations than `usps_mac`."
             ),
         ]
     )

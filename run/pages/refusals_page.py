@@ -30,8 +30,7 @@ from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 HEAD = """# What is refused
 
 A config whose keys do not go together is refused before anything is created, with exit code 2 and one message that
-says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` gives the message without a run. Below
-is what does not go together.
+says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` gives the message without a run.
 
 Unknown keys and values of a wrong type are not listed: their messages name the key and what is expected. For data there
 is [another list](data.md#what-is-refused). Layers and segments are counted from 1, entries of a list, as in

@@ -33,7 +33,7 @@ E1 is per point, with the 1/2; "training / validation" is the end of a run, afte
 with least and most in brackets; what a model predicts is marked. The line below a table says where it was measured, and
 the command. docs/results/ holds every repeat, the command of each step, and the versions. Fits [without
 tuning](defaults.md), [single questions](studies.md), the [price of a run](cost.md) and the [paper's
-experiments](paper.md), radial basis functions among them, have pages of their own.
+experiments](paper.md) have pages of their own.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -146,12 +146,13 @@ def hashing(found: Found) -> str:
         cells.setdefault(row["method"], {})[f"{row['data']}, {row['points']:,}"] = f"{whole}, {row['seconds']:.1f}"
     data = list(dict.fromkeys(name for own in cells.values() for name in own))
     made = [[method, *(own.get(name, "") for name in data)] for method, own in cells.items()]
-    return (
-        f"A cell has, of codes of {BITS} bits, the precision at 100 by Hamming distance and by decoded codes (or\n"
-        "estimates), E1 of the best linear decoder, and processor seconds over all ranks. Precision at 100: the share\n"
-        "of the 100 points that a search gives which are among the 100 nearest by Euclidean distance.\n"
-        "docs/results/hashing.json has other lengths, and COIL.\n\n"
-    ) + table(("method", *data), made)
+    said = (
+        f"Codes have {BITS} bits. A cell has the precision at 100 by Hamming distance and by decoded codes (or "
+        "estimates), E1 of the best linear decoder, and processor seconds over all ranks. Precision at 100: of the 100 "
+        "points that a search finds, the share that is among the 100 nearest by Euclidean distance. "
+        "docs/results/hashing.json has other lengths, and COIL."
+    )
+    return f"{wrapped(said)}\n\n{table(('method', *data), made)}"
 
 
 def deep(found: Found) -> str:
@@ -164,13 +165,13 @@ def deep(found: Found) -> str:
 
     def cell(own: list[Found]) -> str:
         errors = [100.0 * r["best"] for r in own]
-        best = f"{spread(errors, '.2f') if len(set(errors)) > 1 else f'{errors[0]:.2f}'} %"
+        best = spread(errors, ".2f") if len(set(errors)) > 1 else f"{errors[0]:.2f}"
         if "seconds" not in own[0]:
             return best
         seconds = statistics.median(r["seconds"] for r in own)
         times = [math.inf if r["ours"] is None else r["seconds"] / r["ours"] for r in own if r["ours"] != 0.0]
         sooner = f"{statistics.median(times or [math.inf]):.1f}".replace("inf", "never")
-        return f"{best}, {seconds:.0f} s" + ("" if own[0]["way"] == "stochastic MAC" or not seconds else f" ({sooner})")
+        return f"{best}, {seconds:.0f}" + ("" if own[0]["way"] == "stochastic MAC" or not seconds else f" ({sooner})")
 
     rows = [[way, *(cell(each.get(net) or each["linear"]) for net in nets)] for way, each in measured.items()]
     return table(("way", *nets), rows)
@@ -384,20 +385,20 @@ def answer(
     where = " and ".join(", ".join(behind).rsplit(", ", 1))
     return wrapped(
         f"On the autoencoder of USPS digits stochastic MAC is {min(random):.2g} to {max(ours):.2g} times faster than "
-        "the best of tuned Adam, Muon and SOAP from random weights. Given its start, the best rival is "
+        "the best of tuned Adam, Muon and SOAP from random weights. Given stochastic MAC's start, the best rival is "
         f"{f'at an error of {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to "
         f"{max(slower):.2g} times slower below. On {where or 'no problem'} a rival's validation error is lower in the "
-        "end: the table."
+        "end, as the table shows."
     )
 
 
 SHORT = (
-    "Stochastic MAC is of the family of K-FAC (Martens and Grosse, 2015) and KFRA (Botev, Ritter and Barber, 2017). "
-    "All runs have one core, single precision and one final run; seconds are the processor's, of training alone. "
+    "Stochastic MAC is of the [family of K-FAC and KFRA](algorithms/stochastic.md). All runs have one core, single "
+    "precision and one final run; seconds are the processor's, of training alone. "
     "Rivals are tuned, over 2 to 24 settings, and given MAC's start they pay nothing for it. 'Averaged': judged by an "
     "exponential average of the weights (0.99 a step), as stochastic MAC is; 'decaying': also with rates that fall "
-    "linearly to 0. On the wide and the large net Adam is the only rival, because steps of Muon and SOAP cost too "
-    "much there."
+    "linearly to 0. On the wide and the large net this table has Adam alone; the large net against Muon and SOAP is "
+    "[below](#on-all-cores-the-large-net)."
 )
 """How the comparisons with rivals are to be read."""
 
@@ -410,12 +411,12 @@ SHAPES = (
 
 DEEP = (
     "With skips stochastic MAC ends lower than Adam; without them only MAC and batch normalisation train 128 layers; "
-    "twelve train best by batch normalisation, and soonest by MAC. Labels of USPS: the lowest validation error, "
-    "seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` has 128 layers of 32 "
-    "rectifiers with x + g(x) from the second on, `plain-128` as many of 32 sigmoids without skips, `narrow-12` "
-    "twelve. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) one. Rivals have the "
-    "best of a small grid, from macmpi's start too. Every run has 30 processor seconds, too few for full MAC and "
-    "predictive coding to end."
+    "twelve train best by batch normalisation, and soonest by MAC. Labels of USPS: the lowest validation error in per "
+    "cent, seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` has 128 layers "
+    "of 32 rectifiers with x + g(x) from the second on, `plain-128` 128 layers of 32 sigmoids without skips, "
+    "`narrow-12` twelve of these. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) "
+    "one. Rivals have the best of a small grid, which has macmpi's start too. Runs end with the iteration that passes "
+    "30 processor seconds: too soon for full MAC and predictive coding."
 )
 """How the deep nets are to be read."""
 

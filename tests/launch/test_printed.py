@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -101,11 +102,12 @@ def test_the_commands_make_what_other_pages_name(first: Path) -> None:
     assert (first / "my.toml").exists()
 
 
-def cases() -> Iterator[tuple[str, str]]:
+def cases() -> Iterator[Any]:
     """Pages, each without a library and with each that some of its lines need; FIRST is run without one as it is."""
     for page in (FIRST, *PAGES):
         needed = {library for _, text in printed(page) for library in libraries(text)}
-        yield from ((page, library) for library in sorted(needed | ({""} if page != FIRST else set())))
+        for library in sorted(needed | ({""} if page != FIRST else set())):
+            yield pytest.param(page, library, marks=[pytest.mark.examples] * (library == "onnx2torch"))
 
 
 @pytest.mark.long

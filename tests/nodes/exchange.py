@@ -1,5 +1,4 @@
-"""Seconds of a meeting and a gathering of rows, one pair behind the other, as half steps exchange them; of a meeting
-alone by the name of 0 bytes.
+"""Prints the seconds that a gathering of rows of so many bytes takes, in a series of them; 0 bytes: a meeting alone.
 
 mpiexec -n P python exchange.py BYTES ...
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from refused.case import CURVATURE, FOREST, HALVES, UNITS, Row
+from refused.case import CODES, CURVATURE, FOREST, HALVES, UNITS, Row
 
 COMBINATIONS = [
     "`cross_entropy`, `logistic` or `poisson` with an output activation",
@@ -19,7 +19,7 @@ COMBINATIONS = [
     '`metric` with `ridge_scale = "objective"`',
     (
         "`run.refit = true` with coordinates and `penalty.mu_every = 0` or multipliers, with selection, with a start "
-        "from a file, a model or an embedding"
+        'from a file, a model or an embedding, with `centres = "points"`'
     ),
     (
         "`run.finish = true` with layers that are no dense ones or convolutions, with `mu_every`, `stop`, selection, "
@@ -96,6 +96,12 @@ TABLE = {
         {"run.refit": True, "penalty.mu_every": 0},
         (),
         ({"run.refit": False}, {"penalty.mu_every": 5}),
+        "`run.refit = true` with",
+    ),
+    "a refit whose centres are the training points": Row(
+        {**CODES, "model.words": 37, "model.centres": "points", "run.refit": True, "penalty.mu_every": 5},
+        (),
+        ({"run.refit": False}, {"model.centres": "subset"}),
         "`run.refit = true` with",
     ),
     "a finish that would move what the schedule holds": Row(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from refused.case import OWN, Row
+from refused.case import FOREST, LABELS, OWN, Row
 
 COMBINATIONS = [
     (
         '`w_step.schedule = "ring"` with another method than `"mac"`, with a solver other than auto and sgd, and where'
-        " all layers are fitted in closed form"
+        " all layers are fitted in closed form or by fitters"
     ),
 ]
 
@@ -22,6 +22,13 @@ TABLE = {
         {**OWN, "w_step.schedule": "ring", "model.sites": "before"},
         ("nothing travels", 'use w_step.schedule = "units", or w_step.linear_solver = "same"'),
         ({"w_step.linear_solver": "same"}, {"w_step.schedule": "units"}),
+        '`w_step.schedule = "ring"`',
+    ),
+    "a ring of fitters": Row(
+        {**FOREST, **LABELS, "w_step.schedule": "ring", "model.hidden": [5], "model.activation": "forest"}
+        | {"model.fitters": ["auto", "linear_svm"]},
+        ('nothing travels; use w_step.schedule = "units"',),
+        ({"w_step.schedule": "units"},),
         '`w_step.schedule = "ring"`',
     ),
 }

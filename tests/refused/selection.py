@@ -11,7 +11,7 @@ COMBINATIONS = [
     ),
     (
         '`selection.criterion` with centres other than `"subset"`, with neither one `epsilon2` nor one for each layer, '
-        'without `sizes` for layers of fewer than 150 centres, with a metric, or with `linear_solver = "same"`'
+        'without `sizes` for layers of fewer than 150 centres, or with `linear_solver = "same"`'
     ),
     "`selection.criterion` with `loss.missing = true`, or where all lists of candidates are empty",
     "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
@@ -27,7 +27,7 @@ COMBINATIONS = [
         "`selection.sizes` for a layer that is not dense with an elementwise activation, is sparse, has a skip or is "
         "read by no dense layer; in a net with radial basis functions for a layer of another kind"
     ),
-    "`selection.sizes` without one `epsilon2`, with another method than mac, with multipliers or a metric",
+    "`selection.sizes` without one `epsilon2`, with another method than mac, or with multipliers",
 ]
 
 TABLE = {
@@ -68,7 +68,7 @@ TABLE = {
     ),
     "selection where others read the centres": Row(
         SELECTED | {"model.output": "sigmoid"},
-        ('selection.criterion = "bic"', "read by one linear layer", "segment 2", 'or criterion = "none"'),
+        ('selection.criterion = "bic"', "read by one linear layer", "segment 2", 'or use selection.criterion = "none"'),
         ({"model.output": "linear"}, {"selection.criterion": "none", "selection.epsilon2": []}),
         "`selection.criterion` in a net",
     ),

@@ -22,10 +22,7 @@ COMBINATIONS = [
         '`start.method = "staged"`'
     ),
     '`start.method = "staged"` with `centres = "points"`',
-    (
-        '`method.name = "alternating"` in a net without a site, or with others than one at a dense linear code; with a '
-        "layer without derivatives in its inputs, with multipliers, a metric or selection"
-    ),
+    '`method.name = "alternating"` in a net without a site, or with others than one at a dense linear code',
     (
         "`method.acceleration` with another method than mac, with selection, multipliers (not `joint`), "
         '`sites = "none"` or a layer without derivatives'
@@ -46,6 +43,12 @@ TABLE = {
         )
         for start in ("elastic_embedding", "file")
     },
+    "codes for a method without coordinates": Row(
+        {"start.method": "elastic_embedding", "method.name": "adam"},
+        ('start.method = "elastic_embedding"', 'method.name = "adam" has none; use "mac", or'),
+        ({"start.method": "uniform"}, {"method.name": "mac", "model.sites": ["after", "none"]}),
+        '`start.method = "elastic_embedding"`',
+    ),
     "codes of several layers by pca": Row(
         BASIS
         | {"model.sites": ["none", "after", "none", "after"], "model.hidden": [6, 2, 6, 3]}
@@ -123,14 +126,21 @@ TABLE = {
     ),
     "halves of a net that has more": Row(
         HALVES | {"model.sites": "after"},
-        ('method.name = "alternating"', "two halves with one site", 'or method.name = "mac"'),
+        ('method.name = "alternating"', "needs one site, at a linear code", 'or method.name = "mac"'),
         ({"model.sites": ["after", "none"]}, {"method.name": "mac"}),
         '`method.name = "alternating"`',
     ),
     "halves with another code": Row(
         HALVES | {"model.activation": "tanh"},
-        ('method.name = "alternating"', "a linear code between them"),
+        ('method.name = "alternating"', "a linear code that one layer makes"),
         ({"method.name": "mac"},),
+        '`method.name = "alternating"`',
+    ),
+    "halves of which one has layers": Row(
+        {"method.name": "alternating", "model.hidden": [5, 2, 5], "model.sites": ["none", "after", "none"]}
+        | {"model.activation": ["tanh", "linear", "tanh"]},
+        ('method.name = "alternating"', "a linear code that one layer makes"),
+        ({"model.hidden": [2, 5], "model.sites": ["after", "none"], "model.activation": ["linear", "tanh"]},),
         '`method.name = "alternating"`',
     ),
     "a half without a gradient": Row(

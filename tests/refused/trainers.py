@@ -19,9 +19,9 @@ COMBINATIONS = [
         "a `binary` or `argmax` layer that is not the only site, or behind other layers than radial basis functions, "
         'and `z_step.solver = "binary"` without one'
     ),
-    "`z_step.solver` other than auto and binary with either",
+    "`z_step.solver` other than auto and binary with such a layer",
     "a site before a `binary`, `argmax` or `quantise` layer",
-    "an `argmax` layer whose units are no runs of two `words` or more",
+    "an `argmax` layer whose number of units is no multiple of `words`, or `words` below 2",
     "`w_step.solver` other than auto with radial basis functions or codewords",
     "a fitter named for a layer of another kind than it fits, as a forest for a dense layer",
     "a fitter of labels or bits where numbers are asked for, or of numbers where labels are",
@@ -40,12 +40,15 @@ TABLE = {
         ({"w_step.sums": "whole"}, {"model.sites": "before"}),
         '`w_step.sums = "running"`',
     ),
-    "running sums of labels": Row(
-        {**RUNNING, "model.loss": "cross_entropy"},
-        ("the output layer", 'use w_step.sums = "whole"', 'model.loss = "squared"'),
-        ({"w_step.sums": "whole"}, {"model.loss": "squared"}),
-        '`w_step.sums = "running"`',
-    ),
+    **{
+        f"running sums of {what}": Row(
+            {**RUNNING, **keys},
+            ('w_step.sums = "running": the output layer (its loss', 'use "whole"'),
+            ({"w_step.sums": "whole"},),
+            '`w_step.sums = "running"`',
+        )
+        for what, keys in (("labels", {"model.loss": "cross_entropy"}), ("gaps", {"loss.missing": True}))
+    },
     **{
         f"running sums and {value}": Row(
             {**RUNNING, key: value}, (), ({"w_step.sums": "whole"}, {key: usual}), '`w_step.sums = "running"`'

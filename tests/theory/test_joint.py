@@ -154,6 +154,21 @@ def test_draws_have_the_metric_as_their_covariance() -> None:
     assert np.abs(S - np.eye(len(S))).max() > 0.1
 
 
+def test_coordinates_follow_a_step_by_the_model_at_the_weights_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model's tapes are views of these weights, which stay until the step is taken."""
+    joint, state, _ = system_of("fewer units than outputs")
+    begun, followed = state.weights.copy(), joint._followed
+
+    def watched(system: System, moved: State[Any], step: Array) -> tuple[dict[int, Array], float]:
+        assert_allclose(system.given.weights[0].ravel(), begun[: system.given.weights[0].size], rtol=0.0)
+        assert_allclose(moved.weights, begun + step)
+        return followed(system, moved, step)
+
+    monkeypatch.setattr(joint, "_followed", watched)
+    joint.sweep(state)
+    assert (state.weights != begun).all()
+
+
 def test_a_point_of_weight_k_is_k_copies() -> None:
     ours, theirs = (joint_of(mac) for mac in both({"activation": "tanh"}))
     one, two = anywhere(ours), anywhere(theirs)

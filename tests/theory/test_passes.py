@@ -1,4 +1,4 @@
-"""A pass of a minibatch and its slopes: in one exchange as in two."""
+"""A pass of a minibatch gives the same slopes in one exchange as in two."""
 
 from __future__ import annotations
 

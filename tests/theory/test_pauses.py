@@ -110,10 +110,12 @@ def _codes(mac: Any) -> State:
 
 @pytest.mark.parametrize("tables", CASES.values(), ids=CASES)
 def test_where_nothing_asks_for_it_no_sweep_pauses(tables: dict[str, dict[str, Any]]) -> None:
+    """And before the first one the run can end."""
     config, data = begun(tables)
     method = method_of(config, data)
     state = method.start(1.0, True, 0) if "centres" not in tables["model"] else _codes(method)
     method.begin(state)
+    assert method.finish(state).iteration == 0
     assert method.sweep(state, lambda: False)
     assert state.iteration == 1
     assert state.position == 0

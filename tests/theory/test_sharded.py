@@ -1,6 +1,6 @@
 """Sharded points give the bits of replicated ones, on any number of ranks: all sums go up the same trees.
 
-What sums over no points is given the rows of points at hand, all of them where there are few.
+Parts that take no sums over points are given the rows of the points at hand: all of them where there are few.
 """
 
 from __future__ import annotations

@@ -308,14 +308,15 @@ def test_keys_that_are_arguments_of_an_estimator_are_refused_with_the_argument(k
 
 
 @pytest.mark.parametrize("loss", ["squared", "cross_entropy", "poisson"])
-@pytest.mark.parametrize("method", ["auto", "adam", "mac"])
-def test_a_start_is_the_model_itself_by_every_way_in(method: str, loss: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("method", "layers"), [("auto", "tanh"), ("adam", "tanh"), ("mac", "tanh"), ("mac", "rbf")])
+def test_a_start_is_the_model_itself_by_every_way_in(method: str, layers: str, loss: str, tmp_path: Path) -> None:
     """Its last weights, by which no validation point was seen, as they are; its net, where none is asked for."""
     targets = {"squared": Y, "cross_entropy": LABELS, "poisson": np.round(np.exp(X[:, 0]))}[loss]
     keys = {"method.name": method, "run.max_iterations": 6}
-    first = macmpi.fit(X, targets, hidden=[4], layers="tanh", loss=loss, output=tmp_path / "r", config=keys)
+    first = macmpi.fit(X, targets, hidden=[4], layers=layers, loss=loss, output=tmp_path / "r", config=keys)
     path = tmp_path / "r" / "model.h5"
     macmpi.save(first, str(tmp_path / "saved.h5"))
+    again: dict[str, Any] = {"method.name": method, "run.max_iterations": 0, "start.seed": 1}
     begun = []
     for start in (
         first,
@@ -325,7 +326,7 @@ def test_a_start_is_the_model_itself_by_every_way_in(method: str, loss: str, tmp
         macmpi.load(str(path), "best"),
         tmp_path / "saved.h5",
     ):
-        model = macmpi.fit(X, targets, loss=loss, start=start, config={"method.name": method, "run.max_iterations": 0})
+        model = macmpi.fit(X, targets, loss=loss, start=start, config=again)
         assert model.chain == first.chain
         begun.append(model.history[0]["E1_val"])
     assert_allclose(begun, first.card.errors["last"].validation, rtol=1e-9)
@@ -444,7 +445,10 @@ def made_by(library: str) -> Any:
 
 
 @pytest.mark.every_case
-@pytest.mark.parametrize("library", ["exported", "ml_dtypes", "torch", "jax.numpy"])
+@pytest.mark.parametrize(
+    "library",
+    ["exported", "ml_dtypes", *(pytest.param(name, marks=pytest.mark.examples) for name in ("torch", "jax.numpy"))],
+)
 @pytest.mark.filterwarnings("ignore::macmpi.MacmpiWarning")
 def test_arrays_of_other_libraries_are_those_of_numpy(library: str) -> None:
     made, A = made_by(library), np.round(8.0 * X) / 8.0  # which eight bits hold
@@ -509,6 +513,7 @@ def test_a_filter_of_hdf5_that_is_not_there_is_named(
         read_file(tmp_path / "x.h5", ("X",))
 
 
+@pytest.mark.examples
 def test_filters_of_hdf5plugin_are_read_where_it_is_installed(tmp_path: Path) -> None:
     plugin = pytest.importorskip("hdf5plugin")
     with h5py.File(tmp_path / "x.h5", "w") as file:

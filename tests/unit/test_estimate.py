@@ -18,8 +18,9 @@ from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.methods.choose import choose
 from macmpi.methods.starts import Origin, start
+from macmpi.parallel import launchers
 from macmpi.parallel.team import Team
-from macmpi.plan.estimate import PROGRAM, check_memory, idle, least_bytes
+from macmpi.plan.estimate import PROGRAM, check_memory, idle, least_bytes, rank_bytes
 from macmpi.plan.plan import Plan
 
 Tables = dict[str, dict[str, Any]]
@@ -35,6 +36,7 @@ CASES: dict[str, Tables] = {
     "segments without weights": {"model": {"hidden": [6, 4], "sites": "both"}},
     "alternating": HALVES | {"method": {"name": "alternating"}},
     **{name: {"method": {"name": name}} for name in config.NESTED},
+    "steps of all points": {"method": {"name": "stochastic"}, "stochastic": {"batch": "all"}},
     "stochastic in single precision": {
         "model": {"hidden": [6, 4], "precision": "float32"},
         "method": {"name": "stochastic"},
@@ -43,9 +45,8 @@ CASES: dict[str, Tables] = {
 
 
 def configured(tables: Tables) -> config.Config:
-    return config.validate(
-        {"model": {"hidden": [6, 4], "activation": "sigmoid"}, "method": {"name": "mac"}} | tables, "this test"
-    )
+    usual = {"model": {"hidden": [6, 4], "activation": "sigmoid"}, "method": {"name": "mac"}, "run": {"finish": False}}
+    return config.validate(usual | tables, "this test")
 
 
 def points(dtype: np.dtype) -> Dataset:
@@ -76,6 +77,21 @@ def test_a_rank_has_what_it_is_said_to_need_and_hardly_less(name: str) -> None:
     assert needed <= peak
     if whole.method.name == "mac" and all(own.by_unit for own in plan.resolved.regressions.values()):
         assert needed >= LEAST_SHARE * peak
+
+
+def test_a_run_is_asked_for_the_memory_of_each_of_its_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps of all points behind full MAC hold the outputs of all layers; a refit the points a second time."""
+    whole, alone = (plan_of(configured({"run": {"finish": finish}}), D, D, N, N_VAL, 1) for finish in (True, False))
+    assert whole.finishing is not None
+    assert least_bytes(whole) == least_bytes(whole.finishing) > least_bytes(alone)
+    assert rank_bytes(whole) >= max(rank_bytes(whole.finishing), rank_bytes(alone))
+    monkeypatch.setattr(launchers, "memory", lambda: launchers.Memory(least_bytes(alone), "there is"))
+    check_memory(alone)
+    with pytest.raises(UsageError, match=r": run\.finish = false"):
+        check_memory(whole)
+    tables = {"method": {"name": "stochastic"}}
+    once, twice = (plan_of(configured(tables | {"run": {"refit": wish}}), D, L, N, N_VAL, 1) for wish in (False, True))
+    assert rank_bytes(twice) - rank_bytes(once) == points(once.dtype).X.nbytes * (1 + L / D) * (1 + N_VAL / N)
 
 
 def test_no_more_is_asked_for_the_program_than_it_has(table: Path) -> None:

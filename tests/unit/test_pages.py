@@ -284,7 +284,7 @@ def test_the_errors_of_a_config_are_those_of_the_results_on_every_page() -> None
     ends = {
         name: {f"{step['curve'][-1][key]:.3f}" for key in ("E1_train", "E1_val")} for name, step in measured.items()
     }
-    assert {"usps_fast", "usps_mac"} <= found.keys() & ends.keys()
+    assert {"usps_mac"} <= found.keys() & ends.keys()
     assert {name: own for name, own in found.items() if len(own) > 1} == {}
     assert {
         name: own for name in found.keys() & ends.keys() for own in found[name] if set(own.split(" / ")) != ends[name]

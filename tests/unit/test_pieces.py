@@ -1,4 +1,4 @@
-"""Seconds of the pieces of a step: a piece has its own, and what is timed is there."""
+"""run/bench/pieces.py times the pieces of a step: functions that the program has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process asks of its system: stop signals, memory that stays, objects out of the collector's way, a peak."""
+"""What a process asks of its system: stop signals, the end with its launcher, its peak of memory, less collecting."""
 
 from __future__ import annotations
 

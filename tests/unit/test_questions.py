@@ -11,7 +11,7 @@ from launch.here import run_here
 from plans import plan_of as planned_of
 
 from macmpi import UsageError
-from macmpi.config import Config, Method, Model, Parallel
+from macmpi.config import Config, Method, Model, Parallel, Run
 from macmpi.config.auto import Sizes
 from macmpi.parallel.launchers import ranks_here
 from macmpi.plan import estimate
@@ -26,7 +26,8 @@ LARGE = ("--points", 10**8, "--columns", 256, "--memory", "256G")
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(estimate, "steady_rate", lambda: 1e10)
-    (tmp_path / "net.toml").write_text('method.name = "mac"\nmodel.hidden = [64, 16, 64]\nparallel.data = "sharded"\n')
+    keys = 'method.name = "mac"\nmodel.hidden = [64, 16, 64]\nparallel.data = "sharded"\nrun.finish = false\n'
+    (tmp_path / "net.toml").write_text(keys)
     return tmp_path
 
 
@@ -109,7 +110,8 @@ def test_amounts_of_memory(text: str, value: float) -> None:
 
 
 def plan_of(data: str, ranks: int) -> tuple[Config, Plan]:
-    config = Config(model=Model([64], "sigmoid", sites="after"), method=Method("mac"), parallel=Parallel(data))  # type: ignore[arg-type]
+    net, run = Model([64], "sigmoid", sites="after"), Run(finish=False)
+    config = Config(model=net, method=Method("mac"), run=run, parallel=Parallel(data))  # type: ignore[arg-type]
     return config, planned_of(config, 500, 500, 10**6, 10**4, ranks)
 
 

@@ -1,4 +1,4 @@
-"""Speedup in rounds: which are quiet, and what is known of their median."""
+"""Speedup measured in rounds: the interval in which the median of all rounds lies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which rows a node's first rank exchanges, and memory that is given its pages or is not."""
+"""Memory that the ranks of a node share: which rows its first rank exchanges, how much it is, its pages."""
 
 from __future__ import annotations
 

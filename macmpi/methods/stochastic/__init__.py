@@ -1,1 +1,1 @@
-"""Stochastic MAC: minibatches with feasible coordinates and Kronecker-factored curvature."""
+"""Stochastic MAC trains by minibatches with feasible coordinates and Kronecker-factored curvature."""

@@ -1,13 +1,14 @@
-"""Stochastic MAC on all points at once: the same half steps without noise, so that every step lowers the error.
+"""Stochastic MAC can take all points at once: the same half steps without noise, so that every step lowers the error.
 
 With the curvature M (x) G of each layer and the last step P, both of all points,
 
     D = -(M (x) G + damping)^-1 dE1/dW,   W <- W + t (x D + y P),
 
-(x, y) the minimum in that plane of the damped Gauss-Newton model of E1; or where `cg_iterations` are asked for, D is
-made of the model itself: (H + damping) D = -dE1/dW by conjugate gradients from a share of P, preconditioned as above
-(Martens, 2010).  t is halved until E1, with its ridge, falls.  The damping follows the actual decrease against the
-predicted one (Levenberg; Marquardt), and never falls below a floor: without one the net fits its training points alone.
+where (x, y) minimises the damped Gauss-Newton model of E1 in that plane.  With `cg_iterations`, D solves the model
+itself, (H + damping) D = -dE1/dW, by conjugate gradients that begin at a share of P and are preconditioned by the
+curvature above (Martens, 2010).  t is halved until E1, with its ridge, falls.  The damping follows the ratio of actual
+to predicted decrease (Levenberg; Marquardt), and never falls below a floor: without one the net would learn its
+training points by heart.
 """
 
 from __future__ import annotations
@@ -29,28 +30,28 @@ from macmpi.typing import Array
 
 
 class AllPoints(Stochastic):
-    """A step of all points as a Method: an iteration is one.  Collective: where a method says so.
+    """Trains by steps of all points; an iteration is one step.  Collective: where a method says so.
 
-    Every rank moves all weights: of D all have all, and lengths are rank 0's.
+    Every rank moves all weights: each has the whole of D, and lengths come from rank 0.
     """
 
     _passed: Passed | None = None
-    """All points have passed the net at the present weights; None: not yet."""
+    """The pass of all points at the present weights; None: it is still to be done."""
 
     @property
     def text(self) -> MethodText:
-        """Says of the run: its damping, and how its directions are made.  Collective: no."""
+        """Names the first damping, and says how directions are made.  Collective: no."""
         cg = self.plan.resolved.stochastic.cg_iterations
         made = f", directions by {cg} CG iterations" if cg else ""
         how = f"stochastic MAC, all points at once: damping {self.damping.first:g}{made}{self.ridge.words}"
         return replace(super().text, how=how, end="at the end")
 
     def begin(self, state: Running) -> None:
-        """Puts Grams where the ranks of a node share them.  Collective: yes."""
+        """Moves the Grams to memory that the ranks of a node share.  Collective: yes."""
         self.curvature.share(state)
 
     def sweep(self, state: Running, pause: Pause = never) -> bool:
-        """Takes one step; where no length lowers the objective it takes none, and raises the damping.  Collective: yes.
+        """Takes one step; if no length lowers the objective it takes none, and raises the damping.  Collective: yes.
 
         Cost: nine passes through the net, and four for each CG iteration.
         """
@@ -66,7 +67,7 @@ class AllPoints(Stochastic):
         del passed, points
         for halvings in range(tuned.HALVINGS_WHOLE + 1):
             np.add(before, own.step, out=state.weights)
-            self._passed = None  # no two tapes at a time
+            self._passed = None  # frees the tapes before the next ones are made
             self._passed = self._pass(rows, state)
             if (fallen := error - self._objective(self._passed, ridge, state)) > 0.0:
                 own.damping = self.damping.adapted(
@@ -82,19 +83,19 @@ class AllPoints(Stochastic):
         return True
 
     def _pass(self, rows: Drawn, state: Running) -> Passed:
-        """All points at the present weights.  Collective: yes."""
+        """Passes all points through the net at the present weights.  Collective: yes."""
         with self.team.clock("z"):
             return self.passes.losses(rows, state)
 
     def _objective(self, passed: Passed, ridge: float, state: Running) -> float:
-        """E1 and the ridge.  Collective: yes, where there is a ridge."""
+        """Computes E1 plus the ridge.  Collective: yes, if there is a ridge."""
         return passed.loss + (ridge and ridge * self.team.from_root(lambda: self.model.ridge_value(state.weights)))
 
     def _planned(self, passed: Passed, points: Points, state: Running) -> tuple[Array, float]:
-        """Gives the step to the minimum of the model in the plane of the direction and the last step, and its decrease.
+        """Computes the step to the model's minimum in the plane of the direction and the last step, and its decrease.
 
-        passed: the pass of all points, with slopes.
-        points: those that the model is of.  Collective: yes.
+        passed: the pass of all points.
+        points: all points, with ridge and damping of the model.  Collective: yes.
         """
         with self.team.clock("z"):
             slopes = self.passes.slopes(passed, points.ridge, state)
@@ -112,7 +113,7 @@ class AllPoints(Stochastic):
     def _solved(self, gradient: Array, points: Points, state: Running) -> Array:
         """Solves (H + damping) p = -gradient by preconditioned CG, begun at a share of the last step.
 
-        Gives p (P,).  Collective: yes.
+        gradient: (P,), as p is.  Collective: yes.
         """
         from_rank0, dtype = self.parts.shared_matrix.from_rank0, gradient.dtype
         start, R = tuned.CARRIED_ON * state.own.step, -gradient

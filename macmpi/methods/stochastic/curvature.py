@@ -1,7 +1,7 @@
-"""The curvature that a stochastic run has gathered: of each layer Grams running on, and what is made of G and M.
+"""A stochastic run gathers curvature: for each layer a running Gram G, and inverses or spectra of G and the metric M.
 
-Sums over points go up a tree of parts; what is made of a G or an M is assigned to ranks one by one.  The damping that
-is given here is adapted by schedule.py (`Damping`).
+Sums over points go up a tree of parts.  Each inverse or spectrum is assigned to one rank.  The damping of the inverses
+is adapted in schedule.py (`Damping`).
 """
 
 from __future__ import annotations
@@ -27,19 +27,22 @@ from macmpi.state import block_views
 from macmpi.typing import Array
 
 Tapes = dict[int, Seen]
-"""Each part of this rank has seen this of a minibatch."""
+"""The net at a minibatch's points, for each part of this rank."""
 
 
 class RunningCurvature:
-    """Keeps state.own.grams, the Grams, and state.own.inverses and spectra, what layers make of Grams and metrics.
+    """Keeps the Grams (state.own.grams) and the inverses and spectra of Grams and metrics (own.inverses, own.spectra).
 
-    rows: this rank's points of each of its parts.  What has come since the last `fold` stays with the parts, so that
-    Grams travel only when they are inverted, on one node only where.  owned: of each rank the sides (layer, GRAM or
-    METRIC) that it refreshes.  Collective: where a method says so.
+    Minibatches since the last `fold` stay in the Grams of the parts.  So Grams are exchanged only when they are
+    inverted, and each goes only to the rank that inverts it.
+
+    rows: this rank's points of each of its parts.
+    owned: for each rank the sides (layer, GRAM or METRIC) that it refreshes.
+    Collective: where a method says so.
     """
 
     sides: Sides = ()
-    """The inverses that are applied to the factors of gradients, of the present minibatches."""
+    """For each layer, whether the inverses of M and of G are applied to the factors of gradients at present."""
 
     def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum) -> None:
         self.plan, self.forms, self.rows, self.sum = plan, forms, rows, tree
@@ -68,9 +71,9 @@ class RunningCurvature:
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
 
     def begin(self, state: Running, X: Array, weights: Array | None = None) -> None:
-        """Begins with nothing but the Gram of inputs that never change: over all points.  Collective: yes.
+        """Begins with empty Grams, but sums that of the net's inputs, which never change, over all points.
 
-        weights: of the points, of a mean of 1.
+        weights: of the points, of a mean of 1.  Collective: yes.
         """
         last = self.layout.grams[-1], self.layout.squares[-1][-1], self.layout.spectra[-1][-1]
         state.own.grams, state.own.inverses, state.own.spectra = (np.zeros(run.stop, self.plan.dtype) for run in last)
@@ -106,7 +109,7 @@ class RunningCurvature:
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def fold(self, state: Running) -> None:
-        """Sums what minibatches have added since the last `fold` over all parts, into the Grams that this rank inverts.
+        """Sums the minibatches since the last `fold` over all parts, and adds them to the Grams that this rank inverts.
 
         Collective: yes.
         """
@@ -130,16 +133,16 @@ class RunningCurvature:
         self.team.gather_parts(state.own.grams, self._grams)
 
     def refresh(self, tapes: Tapes, probed: float, damping: float, state: Running, eigenvectors: bool = True) -> None:
-        """Folds the Grams, computes the metrics, and makes the inverses of both again, each by one rank.
+        """Folds the Grams, computes the metrics, and inverts both again, each on one rank.
 
         tapes: the net at the minibatch, by part.
-        probed: the number of its points, over all ranks, from which metrics are made.
+        probed: the number of its points, over all ranks, from which metrics are computed.
         damping: of the inverses.
-        eigenvectors: those of layers that are damped in them are made again, too.
-        Collective: yes, with one Allgatherv of what was made.
+        eigenvectors: whether layers that are damped in eigenvectors compute these again, too.
+        Collective: yes, with one Allgatherv of the results, and one of spectra where there are such.
         """
         self.fold(state)
-        if not self._paired:  # shifts take the traces of a Gram and of its metric
+        if not self._paired:  # shifts depend on the traces of a Gram and of its metric
             self.complete(state)
         pairs, amount = self._pairs(tapes, probed, state), self.amount(damping, state)
         last = self.layout.square_blocks(state.own.inverses)
@@ -156,11 +159,14 @@ class RunningCurvature:
             self.team.gather_parts(state.own.spectra, [[spectra[k][side] for k, side in rank] for rank in changed])
 
     def amount(self, damping: float, state: Running) -> Amount:
-        """The damping, and for layers that are damped in eigenvectors the share q of `cross`.  Collective: no."""
+        """Returns the damping and the present q of layers that are damped in eigenvectors (`cross`).
+
+        Collective: no.
+        """
         return Amount(damping, tuned.CROSS_LEAST if self.whole else cross(state.own.steps))
 
     def layers(self, state: Running) -> Sequence[LayerCurvature]:
-        """The curvature of each layer, bound to the inverses and spectra that the State holds.  Collective: no."""
+        """Returns the curvature of each layer, bound to the inverses and spectra in the State.  Collective: no."""
         flat, spectra = state.own.inverses, state.own.spectra
         if self._bound is None or self._bound[0] is not flat or self._bound[1] is not spectra:
             self._bound = flat, spectra
@@ -170,7 +176,7 @@ class RunningCurvature:
         return self._layers
 
     def _pairs(self, tapes: Tapes, probed: float, state: Running) -> dict[int, Pair]:
-        """G and M of the layers that this rank refreshes.  Collective: yes."""
+        """Computes G and M of the layers that this rank refreshes.  Collective: yes."""
         chain, kept = self.plan.chain, {k for k, _ in self.owned[self.team.rank]}
 
         def put(of: OfSeen, i: int, out: Array) -> None:
@@ -184,7 +190,7 @@ class RunningCurvature:
             return flat.reshape(n, n)
 
         with self.team.clock("z"):
-            none = np.zeros((0, chain.n_in), self.plan.dtype)  # of a rank that has none of the parts
+            none = np.zeros((0, chain.n_in), self.plan.dtype)  # for a rank without any part
             tape = next((seen.tape for seen in tapes.values()), None)
             tape = tape or chain.whole.tape(self.layout.blocks(state.weights), none)
             over = Averages(partial(self._means, put), mean, self._products.weighted)
@@ -195,11 +201,12 @@ class RunningCurvature:
     def _means(
         self, put: Callable[[OfSeen, int, Array], None], matrices: Sequence[tuple[OfSeen, int]]
     ) -> list[RowMaker]:
-        """Gives the means over the probed points of several (n, n) matrices, summed in one exchange.
+        """Computes the means over the probed points of several (n, n) matrices, summed in one exchange.
+
+        Returns for each mean a function that gives some of its rows, until the next sums are taken.
 
         put: put(of, i, out) writes part i's share of a matrix to `out`.
-        matrices: what makes each, and its n.
-        Each mean is given as a function of a slice of its rows, to be read before the next sums are.  Collective: yes.
+        matrices: for each the function that makes it, and its n.  Collective: yes.
         """
         shapes = [(n, n) for _, n in matrices]
         *starts, width = accumulate((n * n for n, _ in shapes), initial=0)
@@ -213,7 +220,7 @@ class RunningCurvature:
 
 
 def _rows(total: Sum, start: int, n: int, rows: slice) -> Array:
-    """Some rows of the (n, n) matrix that begins at `start`."""
+    """Returns some rows of the (n, n) matrix that begins at `start` in a sum."""
     first, stop, _ = rows.indices(n)
     place = slice(start + first * n, start + stop * n)
     return total.part(place, np.empty(place.stop - place.start, total.rows.dtype)).reshape(-1, n)

@@ -1,27 +1,28 @@
-"""The curvature of each layer: noted minibatch by minibatch, damped and inverted, and applied to the layer's gradient.
+"""Each layer has curvature: it is noted minibatch by minibatch, damped and inverted, and applied to the gradient.
 
-    D_k = -M_k^-1 (dE1/dW_k) G_k^-1
+    D_k = -M_k^-1 (dE1/dW_k) G_k^-1,   G_k the Gram of the layer's inputs, M_k the metric of its outputs
 
-A LayerCurvature has three duties: `note` the inputs of a minibatch, `refresh` what is made of G and M, and
-`precondition` the gradient.  Two classes do the last two: Shifted, whose two inverses are matrices, multiples of the
-identity or made of leading eigenvectors, and Spectral.  Which of them a layer has is chosen once (plan/directions.py).
+A LayerCurvature has three duties: `note` the inputs of a minibatch, `refresh` the inverses of G and M, and
+`precondition` the gradient.  Two classes do the last two, Shifted and Spectral; plan/directions.py chooses once which
+of them a layer has.
 
-- All of (A + s I)^-1; where the metric is the identity, a multiple of it.
-- A wide A is inverted in its leading eigenvectors U alone, its other eigenvalues count as one:
+Shifted applies two inverses (A + s I)^-1, each a whole matrix; a multiple of the identity, where the metric is one; or
+for a wide A, one made of its r leading eigenvectors U, with all its other eigenvalues replaced by one number:
 
-      (A + s I)^-1 = (I - U diag(c) U^T) / t,   c_i = 1 - t / (l_i + s),
+    (A + s I)^-1 = (I - U diag(c) U^T) / t,   c_i = 1 - t / (l_i + s),
 
-  l: the leading eigenvalues, t: the geometric mean of the others, each plus s.  Most of the others are below s, so that
-  little is lost, and an inverse applied to n rows costs 4 n d r flops instead of 2 n d^2.
-- Layers of moderate width are damped in the eigenvectors of both, hardly more than they need.  With
-  M = U diag(m) U^T, G = V diag(l) V^T and a b = damping (`shifts`), the direction of a layer is
+l: the leading eigenvalues, t: the geometric mean of the others, each plus s.  Most of the others are below s, so that
+little is lost, and an inverse applied to n rows costs 4 n d r flops instead of 2 n d^2.
 
-      D = -U [ (U^T dE1/dW V)_ij / (m_i l_j + damping + q (a l_j + b m_i)) ] V^T.
+Spectral damps layers of moderate width in the eigenvectors of both matrices, hardly more than they need.  With
+M = U diag(m) U^T, G = V diag(l) V^T and a b = damping (`shifts`), the direction of a layer is
 
-  q = 1 are the two damped inverses (M + a I)^-1 and (G + b I)^-1: far more than m l + damping where one of both is
-  large and the other small, so that steps are short which the model can be trusted with.  q = 0 is
-  (M (x) G + damping I)^-1, which rectifiers do not survive: the metric of units that few points pass is uncertain.  So
-  q falls from 1, when Grams are those of a few minibatches, to CROSS_LEAST.
+    D = -U [ (U^T dE1/dW V)_ij / (m_i l_j + damping + q (a l_j + b m_i)) ] V^T.
+
+q = 1 gives the two damped inverses (M + a I)^-1 and (G + b I)^-1: where one of m and l is large and the other small,
+the divisor is far above m l + damping, and steps are shorter than the model requires.  q = 0 gives
+(M (x) G + damping I)^-1, with which nets of rectifiers diverge: the metric of units that few points activate is
+uncertain.  So q falls from 1, when Grams are sums over a few minibatches, to CROSS_LEAST.
 """
 
 from __future__ import annotations
@@ -44,35 +45,35 @@ from macmpi.solvers.metrics import Seen, Spectrum, decomposed, shifted_inverse, 
 from macmpi.typing import Array
 
 ROWS = 1024
-"""Rows of a layer, or as many as it has columns, that are multiplied before their Gram is asked for: a product of fewer
-rows would take longer, and more rows would be kept than a Gram or a minibatch has numbers."""
+"""A layer's inputs are kept until there are this many rows, or as many as columns, and then become a Gram: products of
+fewer rows would take longer, and more rows would take more memory than a Gram or a minibatch."""
 
 GRAM, METRIC = 0, 1
 """The sides of a layer: its inputs, with the Gram G (d, d), and its outputs, with the metric M (h, h)."""
 
 SomeRows = Callable[[slice, Array], Array]
-"""Puts some rows of a product into an array, and gives it."""
+"""Puts some rows of a product into an array, and returns it."""
 
 
 @dataclass(frozen=True)
 class Dense:
-    """A symmetric inverse (A + s I)^-1 (d, d), all of it, in arrays of a State; double: made in double precision.
+    """Holds a whole symmetric inverse (A + s I)^-1 (d, d), in an array of a State.  Collective: no.
 
-    Collective: no.
+    double: whether it is computed in double precision.
     """
 
     matrix: Array
     double: bool = False
 
     def renew(self, A: Array, shift: float, last: Array) -> None:
-        """Makes the inverse again, of another A (d, d) and another shift s.
+        """Computes the inverse again, for another A (d, d) and another shift s.
 
-        last: the array that held it before; where it is made of eigenvectors these begin there.
+        last: the array that held it before, from which eigenvectors are improved.
         """
         self.matrix[:] = shifted_inverse(A, shift, self.double)
 
     def of_rows(self, Q: Array, out: Array | None = None) -> Array:
-        """Q (A + s I)^-1 for Q (n, d), or [Q, 1] (A + s I)^-1 for Q (n, d - 1): (n, d), in `out` if it is given."""
+        """Returns Q (A + s I)^-1 for Q (n, d), or [Q, 1] (A + s I)^-1 for Q (n, d - 1): (n, d), in `out` if given."""
         width = Q.shape[1]
         if width == len(self.matrix):
             return np.matmul(Q, self.matrix, out=out)
@@ -81,12 +82,12 @@ class Dense:
         return found
 
     def times(self, S: Array) -> SomeRows:
-        """(A + s I)^-1 S for S (d, m), some rows at a time; what all of them have in common is made at once."""
+        """Returns a function that puts some rows of (A + s I)^-1 S, for S (d, m), into an array."""
         return lambda units, out: np.matmul(self.matrix[units], S, out=out)
 
 
 class Identity(Dense):
-    """The inverse of a multiple of the identity, as A is: another multiple."""
+    """Holds the inverse of an A that is a multiple of the identity: another multiple."""
 
     def renew(self, A: Array, shift: float, last: Array) -> None:
         self.matrix.fill(0.0)
@@ -98,10 +99,10 @@ class Identity(Dense):
 
 @dataclass(frozen=True)
 class LowRank:
-    """The inverse (I - U diag(c) U^T) / t of a wide matrix (above), of which U (d, r) has the leading eigenvectors.
+    """Holds the inverse (I - U diag(c) U^T) / t of a wide matrix (above), with its leading eigenvectors U (d, r).
 
     shares (r + 1,): c and 1 / t, which stay while the inverse is in use.
-    number: of the inverse among all, which keys the random eigenvectors that the first ones are found from.
+    number: the inverse's number among all, which keys the random vectors from which the first eigenvectors are found.
     """
 
     U: Array
@@ -138,14 +139,14 @@ class LowRank:
 
 
 Inverse: TypeAlias = Dense | LowRank
-"""An inverse: whole, or in leading eigenvectors."""
+"""An inverse is a whole matrix or has leading eigenvectors."""
 
 
 def leading(A: Array, known: Array, j: int) -> Spectrum:
-    """About the leading eigenvectors (d, r) of A, and its eigenvalues within them, by subspace iteration.
+    """Approximates the leading eigenvalues and eigenvectors (d, r) of A by subspace iteration.  Collective: no.
 
-    known: eigenvectors to begin at, or zeros; then random ones of a stream of j.  Cost: 2 d^2 r flops for each of two
-    products, of five without a beginning.  Collective: no.
+    known: eigenvectors to begin at, or zeros; then it begins at random ones, from a stream keyed by j.
+    Cost: 2 d^2 r flops for each of two products, of five from random ones.
     """
     times, V = 1, known
     if not known.any():
@@ -157,10 +158,10 @@ def leading(A: Array, known: Array, j: int) -> Spectrum:
 
 
 def shares(A: Array, spectrum: Spectrum, shift: float) -> Array:
-    """c and 1 / t (r + 1,) of A + shift I: t = m^2 / sqrt(q), of the mean m and the mean square q of its eigenvalues
-    outside the leading ones: the geometric mean, if their logarithms are distributed normally.
+    """Computes c and 1 / t (r + 1,) for A + shift I, with t = m^2 / sqrt(q).
 
-    Cost: 2 d^2 r flops.  Collective: no.
+    m and q are mean and mean square of its eigenvalues but for the leading ones: t is their geometric mean if their
+    logarithms are distributed normally.  Cost: 2 d^2 r flops.  Collective: no.
     """
     values, U = spectrum
     n, r = U.shape
@@ -174,12 +175,12 @@ def shares(A: Array, spectrum: Spectrum, shift: float) -> Array:
 
 
 def cross(steps: int) -> float:
-    """q after some steps: CROSS_FALLING / (CROSS_FALLING + steps), at least CROSS_LEAST."""
+    """Computes q after some steps: CROSS_FALLING / (CROSS_FALLING + steps), at least CROSS_LEAST."""
     return max(tuned.CROSS_LEAST, tuned.CROSS_FALLING / (tuned.CROSS_FALLING + steps))
 
 
 def identity_shifts(shifts: tuple[float, float], damping: float, q: float) -> tuple[float, float]:
-    """b' and a' for M = I: (l + b') (1 + a') = l + damping + q (a l + b), of shifts b and a."""
+    """Computes b' and a' for M = I from shifts b and a, with (l + b') (1 + a') = l + damping + q (a l + b)."""
     b, a = shifts
     return (damping + q * b) / (1.0 + q * a), q * a
 
@@ -187,10 +188,11 @@ def identity_shifts(shifts: tuple[float, float], damping: float, q: float) -> tu
 def put_direction(
     slope: Array, n: float, metric: Spectrum, gram: Spectrum, damping: float, q: float, out: Array
 ) -> None:
-    """Puts the direction D of a layer into `out` (h, d).
+    """Puts the direction D of a spectral layer into `out` (h, d).  a / b is the ratio of mean eigenvalues of M and G.
 
-    slope: dE1/dW (h, d), summed over n points; metric, gram: the spectra of M (h, h) and G (d, d).  a / b is the ratio
-    of their mean eigenvalues.  Cost: 4 h d (h + d) flops.  Collective: no.
+    slope (h, d): dE1/dW, summed over n points.
+    metric, gram: the spectra of M (h, h) and G (d, d).
+    Cost: 4 h d (h + d) flops.  Collective: no.
     """
     (m, U), (values, V) = metric, gram
     ratio = np.sqrt(max(float(m.sum()) / len(m), 1e-30) / max(float(values.sum()) / len(values), 1e-30))
@@ -208,10 +210,10 @@ def put_direction(
 
 
 class Amount(NamedTuple):
-    """The amount of damping of a step's curvature.
+    """Says how much a step's curvature is damped.
 
-    damping: that of the product of G and M.
-    cross: q, the share of the terms of both sides where a layer is damped in eigenvectors (above).
+    damping: of the product of G and M.
+    cross: q of the formula for layers that are damped in eigenvectors (above).
     """
 
     damping: float
@@ -220,9 +222,9 @@ class Amount(NamedTuple):
 
 @dataclass(frozen=True)
 class Gradient:
-    """dE1/dW (h, d) of layer k, summed over n points, in what the ranks have summed.
+    """Is dE1/dW (h, d) of layer k, summed over n points, as a view of the sum over all ranks.
 
-    applied: whether M^-1, and whether G^-1, are in it already.
+    applied: whether it has been multiplied by M^-1, and by G^-1.
     """
 
     slopes: Sum
@@ -232,11 +234,11 @@ class Gradient:
     applied: tuple[bool, bool]
 
     def rows(self, units: slice, out: Array) -> Array:
-        """Some units (n, d), to be read only, or in `out`."""
+        """Returns the rows of some units (n, d), which are to be read only, or are in `out`."""
         return self.slopes.part(self.layout.place(self.k, units), out.reshape(-1)).reshape(out.shape)
 
     def whole(self) -> Array:
-        """All units, joined now."""
+        """Returns the rows of all units (h, d)."""
         shape = self.layout.shapes[self.k]
         return self.rows(slice(0, shape[0]), np.empty(shape, self.slopes.rows.dtype))
 
@@ -246,9 +248,11 @@ PutRows = Callable[[slice, Array], None]
 
 
 class LayerCurvature(ABC):
-    """G and M of layer k, and what is made of them, in arrays of a State.  Collective: no.
+    """Keeps the Gram of layer k, and inverses or spectra of G and M in arrays of a State.  Collective: no.
 
-    form: how it is damped.  columns: d.  parts: this rank's parts of a minibatch; none where G never changes.
+    form: how the layer is damped.
+    columns: d.
+    parts: this rank's parts of a minibatch; none where G never changes.
     inverses: of G and M, where there are such.
     """
 
@@ -258,10 +262,10 @@ class LayerCurvature(ABC):
         self.inverses: Sequence[Inverse] = ()
 
     def note(self, part: int, seen: Seen, weight: float, left: float) -> None:
-        """Adds the points probed of a part to the layer's running Gram of that part, of which a share is left.
+        """Adds the probed points of a part to the layer's running Gram of that part.
 
         weight: multiplies the sum of [a, 1] [a, 1]^T over these points.
-        left: the share of what the Gram was before.
+        left: multiplies the Gram as it was before.
         Cost: a copy of their inputs now, and n d^2 flops later.
         """
         self.running[part].fade(left)
@@ -273,27 +277,30 @@ class LayerCurvature(ABC):
     def bind(self, squares: Pair, spectra: Pair) -> None:
         """Takes the arrays of a State in which the layer's inverses lie.
 
-        squares: those made of G and of M, (n, n), or (n, r) of leading eigenvectors.
+        squares: for G and for M, an inverse or eigenvectors (n, n), or (n, r) leading eigenvectors.
         spectra: the eigenvalues of each, (n,).
         """
 
     @abstractmethod
     def refresh(self, side: int, pair: Pair, amount: Amount, last: Array, eigenvectors: bool) -> None:
-        """Makes the inverse, or the spectrum, of one side again, in the State's array.
+        """Computes the inverse or the spectrum of one side again, in the State's array.
 
         side: GRAM or METRIC.
         pair: the present G and M.
         last: the array that held it before.
-        eigenvectors: those of a layer that is damped in them are made again, too.
+        eigenvectors: whether a layer that is damped in eigenvectors computes these again, too.
         """
 
     @abstractmethod
     def precondition(self, gradient: Gradient, amount: Amount) -> PutRows:
-        """Gives D = -M^-1 (dE1/dW) G^-1 / n of the mean gradient; what all units have in common is made at once."""
+        """Returns a function that puts D = -M^-1 (dE1/dW) G^-1 / n of some units into an array.
+
+        Work that all units share is done in this call.
+        """
 
 
 class Shifted(LayerCurvature):
-    """(M + a I)^-1 and (G + b I)^-1, a b = damping."""
+    """Applies the inverses (M + a I)^-1 and (G + b I)^-1, a b = damping."""
 
     def bind(self, squares: Pair, spectra: Pair) -> None:
         self.inverses = [self._inverse(side, squares[side], spectra[side]) for side in (GRAM, METRIC)]
@@ -313,7 +320,7 @@ class Shifted(LayerCurvature):
 
     def precondition(self, gradient: Gradient, amount: Amount) -> PutRows:
         (by_outputs, by_inputs), scale = gradient.applied, -1.0 / gradient.n
-        alone = by_outputs or self.form.identity  # the direction of a unit needs its own gradient alone
+        alone = by_outputs or self.form.identity  # a unit's direction needs its own gradient only
         within = None if alone else self.inverses[METRIC].times(gradient.whole())
 
         def rows(units: slice, out: Array) -> None:
@@ -332,7 +339,7 @@ class Shifted(LayerCurvature):
 
 
 class Spectral(LayerCurvature):
-    """G and M in their eigenvectors, with the damping that `put_direction` says."""
+    """Divides in the eigenvectors of G and M, as `put_direction` does."""
 
     def bind(self, squares: Pair, spectra: Pair) -> None:
         self._vectors, self._values = squares, spectra
@@ -346,14 +353,14 @@ class Spectral(LayerCurvature):
     def precondition(self, gradient: Gradient, amount: Amount) -> PutRows:
         gram, metric = zip(self._values, self._vectors, strict=True)
 
-        def rows(units: slice, out: Array) -> None:  # all of them: such a layer is assigned as a whole
+        def rows(units: slice, out: Array) -> None:  # all units: such a layer is assigned as a whole
             put_direction(gradient.whole(), gradient.n, metric, gram, *amount, out)
 
         return rows
 
 
 class RunningGram:
-    """Rows of one layer's inputs and their weights, and the Gram of earlier ones."""
+    """Keeps rows of one layer's inputs with their weights, and the Gram of earlier rows."""
 
     def __init__(self, columns: int) -> None:
         self.columns = columns
@@ -365,13 +372,13 @@ class RunningGram:
         self._gram: Array | None = None
 
     def fade(self, left: float) -> None:
-        """Multiplies what was added so far by `left`."""
+        """Multiplies the weights of all rows so far by `left`."""
         self._weights = [left * weight for weight in self._weights]
         if self._gram is not None:
             self._gram *= left
 
     def add(self, A: Array, weight: float) -> None:
-        """Adds rows A (n, d - 1), each by its weight."""
+        """Adds rows A (n, d - 1), all with one weight."""
         self._rows.append(A.copy())
         self._weights.append(weight)
         if sum(map(len, self._rows)) >= max(self.columns, ROWS):
@@ -380,7 +387,7 @@ class RunningGram:
             self._gram = G
 
     def put(self, out: Array) -> None:
-        """Puts the Gram into `out` (d, d), of each row times the root of its weight, and forgets it."""
+        """Puts the sum of weight [a, 1] [a, 1]^T over all rows a into `out` (d, d), and forgets the rows."""
         scaled, start = np.empty((sum(map(len, self._rows)), self.columns), out.dtype), 0
         for A, weight in zip(self._rows, self._weights, strict=True):
             root, stop = np.sqrt(weight), start + len(A)

@@ -1,14 +1,15 @@
-"""Stochastic MAC: minibatches whose coordinates stay feasible, so that none is kept from one to the next.
+"""Stochastic MAC takes both half steps to first order on minibatches, whose coordinates are always feasible.
 
-For each minibatch: coordinates z_k = f_k(z_{k-1}); Z-step and W-step each to first order, in the metrics of
-curvature.py; then a step along that direction D and the last step P,
+So no coordinates are kept from one minibatch to the next.  Each minibatch computes z_k = f_k(z_{k-1}), takes Z-step and
+W-step to first order in the metrics of curvature.py, which gives a direction D, and moves along D and the last step P:
 
-    W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y: momentum;
+    W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y: momentum.
 
-the weights of points, divided by their mean, multiply losses; the damping follows the ratio of actual to predicted
-decrease.  What a run shows and keeps is the running average of the weights.  The points of a minibatch are assigned to
-ranks and their sums added up a tree of fixed parts; directions are assigned by units, inverses one by one: the same
-bits on any number of ranks.
+Losses are multiplied by the weights of points, divided by their mean.  The damping follows the ratio of actual to
+predicted decrease.  A run shows and keeps the running average of the weights.
+
+For the same bits on any number of ranks, a minibatch is cut into fixed parts, whose sums go up a tree; ranks take the
+parts, the units whose directions they make, and the inverses.
 """
 
 from __future__ import annotations
@@ -36,11 +37,11 @@ from macmpi.state import Errors, MacState, Pause, State, StochasticState, never
 from macmpi.typing import Array
 
 LEFT = ("average", "step", "grams", "inverses", "spectra")
-"""The arrays of a record that a piece of a stream leaves to the next."""
+"""The arrays of a record that the next piece of a stream goes on from."""
 
 
 class Stochastic(TrainingMethod[StochasticState]):
-    """Stochastic MAC as a Method: an iteration is an epoch or a part of one.  Collective: where a method says so."""
+    """Trains by stochastic MAC; an iteration is an epoch or a part of one.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         super().__init__(plan, data, team)
@@ -62,11 +63,11 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.total_weight)
         self.passes = MinibatchPass(data, self.curvature, gradients, heavy)
-        self.unridged = data.autoencoder and not self.ridge.at(0)  # an autoencoder that no ridge holds back
+        self.unridged = data.autoencoder and not self.ridge.at(0)  # an autoencoder without a ridge
 
     @property
     def text(self) -> MethodText:
-        """Says of the run: its minibatches, averages and first damping.  Collective: no."""
+        """Names the sizes of minibatches, the averaging and the first damping.  Collective: no."""
         iterations = self.plan.resolved.schedule.max_iterations
         first, last = (int(self.minibatches.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
@@ -79,14 +80,15 @@ class Stochastic(TrainingMethod[StochasticState]):
         return MethodText(f"stochastic MAC: {how}", "averaged weights", FLAT, COORDINATES, stepped, remedy)
 
     def new_record(self, state: State[MacState]) -> StochasticState:
-        """A record with the first damping.  Collective: no."""
+        """Makes a record with the first damping.  Collective: no."""
         return StochasticState(damping=self.damping.first)
 
     def start(self, range_: float, gradient_step: bool, seed: int) -> Running:
-        """Makes a State of random weights, whose output layer is fitted to some points.  Collective: yes.
+        """Makes a State of random weights and fits its output layer to some points.  Collective: yes.
 
-        range_: of the weights; 0: the method's own, where layers, or the code alone, begin as principal components.
-        gradient_step: is not read.
+        range_: of the random weights; 0: the method's own start, in which layers, or the code alone, begin as principal
+            components.
+        gradient_step: is ignored.
         seed: of the random streams.
         """
         state = self.opened(range_, seed)
@@ -96,7 +98,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         return state
 
     def opened(self, range_: float, seed: int) -> Running:
-        """Makes the State that `start` gives, without its Grams.  Collective: yes."""
+        """Makes the State that `start` makes, but without its Grams.  Collective: yes."""
         self.team.barrier("the start")
         began, chain = now(), self.plan.chain
         flat = random_weights(self.plan, 1.0, seed).astype(self.plan.dtype)
@@ -108,13 +110,13 @@ class Stochastic(TrainingMethod[StochasticState]):
             remember(self.plan, flat, seed)
             if not range_ and (code := opening.code_of(chain)) is not None:
                 opening.principal_code(chain, code, weights, sample)
-        self.team.share_array(flat)  # rank 0's
+        self.team.share_array(flat)  # all ranks take rank 0's
         state = self._started(flat, sample)
         state.seconds = now() - began
         return state
 
     def start_at(self, weights: Array, gradient_step: bool) -> Running:
-        """Makes a State of given weights (P,); with `gradient_step` the output layer is fitted to some points first.
+        """Makes a State of given weights (P,), whose output layer is fitted to some points if `gradient_step` is true.
 
         Collective: yes.
         """
@@ -126,10 +128,10 @@ class Stochastic(TrainingMethod[StochasticState]):
         return opening.Sample(self.data, self.rows, self.sum, self.parts.shared_matrix, self.passes.point_weights)
 
     def _started(self, weights: Array, sample: opening.Sample | None) -> Running:
-        """Makes a State of weights (P,) whose last step is 0, and whose average, which steps of all points lack, is W.
+        """Makes a State of weights (P,) with no last step, and with the average W, which steps of all points lack.
 
-        sample: the points that the output layer is fitted to by least squares, while that of labels begins at 0; it
-            must not have passed beyond layers that are still to change.  None: that layer stays.  Collective: yes.
+        sample: the points to which the output layer is fitted by least squares; that of labels becomes 0 instead.  They
+            must not have passed layers whose weights have changed since.  None: that layer stays.  Collective: yes.
         """
         state, chain, loss = super().start_at(weights, False), self.plan.chain, self.plan.resolved.loss
         if sample is not None and chain.ends_affine:
@@ -151,9 +153,8 @@ class Stochastic(TrainingMethod[StochasticState]):
     def sweep(self, state: Running, pause: Pause = never) -> bool:
         """Does an iteration, from its minibatch number `state.position` on.  Collective: yes.
 
-        It may pause after a minibatch that has folded the Grams: then all ranks have all of the State, and False is
-        given.
-        Where the iteration before has lost the weights (`is_lost`), it begins at the best ones, with more damping.
+        It may pause after a minibatch that has folded the Grams, and returns False; then each rank has the whole State.
+        If the iteration before has lost the weights (`is_lost`), it begins at the best ones, with more damping.
         """
         if self.unridged:
             self.minibatches.watch(state.history.errors)
@@ -175,14 +176,15 @@ class Stochastic(TrainingMethod[StochasticState]):
         return True
 
     def _complete(self, state: Running) -> None:
-        """Gives all ranks the average, the last step and the Grams, of which each had a part.  Collective: yes."""
+        """Gives all ranks the whole average, last step and Grams, of which each had a part.  Collective: yes."""
         self.moves.complete(state)
         self.curvature.complete(state)
 
     def step(self, rows: Drawn, state: Running) -> bool:
-        """Does one minibatch of this rank's rows by part: look, note, refresh, direct, measure a length, move, adapt.
+        """Does one minibatch: looks at it, notes and inverts curvature, finds direction and length, moves and adapts.
 
-        Gives True if the State is whole: Grams folded.  Collective: yes.
+        rows: this rank's points of the minibatch, by part.
+        Returns True if the Grams were folded, so that the State can be made whole.  Collective: yes.
         """
         own, due, ridge = state.own, Due.at(state), self._ridge(state.iteration)
         passed = self._look(rows, due, ridge, state)
@@ -209,23 +211,24 @@ class Stochastic(TrainingMethod[StochasticState]):
         return self.ridge.at(self.minibatches.epoch(iteration))
 
     def _scaled_points(self, iteration: int) -> float:
-        """The points of a minibatch, by which `Directions.assign` chooses where inverses are applied.
+        """Returns the points of a minibatch, by which `Directions.assign` chooses where inverses are applied.
 
-        inf with a ridge, whose slope is no product of factors, and of all points: they are applied to whole gradients.
+        inf, with a ridge, whose slope is no product of factors, and for steps of all points: inverses are then applied
+        to whole gradients.
         """
         whole = self.plan.resolved.whole_steps or self._ridge(iteration)
         return np.inf if whole else self.minibatches.points(iteration)
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
-        """Passes a minibatch: losses alone where inverses are to be made again, else with slopes.  Collective: yes."""
+        """Passes a minibatch through the net: losses only, if inverses are due, else slopes too.  Collective: yes."""
         with self.team.clock("z"):
             return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
     def _points(self, rows: Drawn, passed: Passed, due: Due, ridge: float, state: Running) -> Points:
-        """Gives the points by which a step's length and its decrease are measured, and their damping.  Collective: no.
+        """Returns the points on which a step's length and decrease are measured, with their damping.  Collective: no.
 
-        Of an autoencoder without a ridge these are the points probed, else all of the minibatch: where a ridge balances
-        the mean slope of all points, the direction may lead uphill for some of them.
+        These are the points probed for an autoencoder without a ridge, otherwise the whole minibatch: where a ridge
+        balances the mean slope of all points, the direction may lead uphill for some of them.
         """
         damping = self.damping.of_length(state.own.damping, state.own.level) + ridge
         if not self.unridged or not (due.measure or due.adapt):
@@ -234,9 +237,9 @@ class Stochastic(TrainingMethod[StochasticState]):
         return Points(probed, {i: seen.few for i, seen in passed.tapes.items()}, passed.probed, ridge, damping)
 
     def _direction(self, passed: Passed, points: Points, due: Due, state: Running) -> Iterable[moving.Run]:
-        """Gives the direction D of each run of this rank's units, and measures the length of the step if that is due.
+        """Returns the direction D of each run of this rank's units, and measures the length of the step if that is due.
 
-        For a length all ranks need all of D.  The length is b / h of `GaussNewton.along`, kept in the state.
+        The length is b / h of `GaussNewton.along`, kept in the state; to measure it all ranks need all of D.
         Collective: yes.
         """
         with self.team.clock("z"):
@@ -253,9 +256,9 @@ class Stochastic(TrainingMethod[StochasticState]):
         return [(place, D[place]) for place in self.moves.places[self.team.rank]]
 
     def _move(self, direction: Iterable[moving.Run], loss: float, due: Due, state: Running) -> None:
-        """Makes the last step P of the direction and of momentum, and adds it to the weights and they to the average.
+        """Averages the weights, makes the new step P from direction and momentum, and adds it to the weights.
 
-        Where the damping is to be adapted the weights do not move yet: `_adapt` moves them.  Collective: yes.
+        If the damping is to be adapted, the weights do not move yet: `_adapt` moves them.  Collective: yes.
         """
         own = state.own
         length = tuned.STRIDE * own.length * self.damping.of_loss(loss, own.measured, own.level)
@@ -265,9 +268,9 @@ class Stochastic(TrainingMethod[StochasticState]):
             self.moves.show(state.weights)
 
     def _adapt(self, points: Points, state: Running) -> None:
-        """Moves the weights by the last step, and adapts the damping to the decrease as a share of the predicted one.
+        """Moves the weights by the last step, and adapts the damping to the ratio of actual to predicted decrease.
 
-        points: their tapes are those of the weights before the step.  Collective: yes.
+        points: with tapes at the weights before the step.  Collective: yes.
         """
         self.moves.show(state.own.step)
         slope, curvature = self.model.along(state.own.step, points, state)
@@ -279,27 +282,29 @@ class Stochastic(TrainingMethod[StochasticState]):
 
 
 class Stream(Stochastic):
-    """Stochastic MAC on a piece of a stream as a Method: an iteration is a pass over it.
+    """Trains by stochastic MAC on a piece of a stream; an iteration is a pass over the piece.
 
-    It goes on from the numbers that the piece before has left in its model.  Nobody knows how many points there will
-    be, so that all so far stand for them: in the first ridge, in the size of minibatches, and in the Gram of inputs, a
-    mean over all of them; the average of the weights is over the last part of all steps.  Inverses stay in use as in a
-    run: those that a short piece makes of the points of its own steps would fit these alone.  Only where the scaling
-    has changed much are they made again.  Collective: where a method says so.
+    It goes on from the numbers that the piece before has left in its model.  How many points will come is unknown, so
+    the first ridge, the size of minibatches and the Gram of inputs, a mean over points, are those of all points so far,
+    and the average of the weights is over the last part of all steps.  Inverses stay in use from piece to piece:
+    inverses from the steps of a short piece would fit its points alone.  They are made again only if the scaling has
+    changed much.  Collective: where a method says so.
     """
 
     def evaluate(self, state: Running, feasible: bool = False) -> Errors:
-        """Errors at the validation points, which stand for all of the piece too.  Collective: yes."""
+        """Computes the errors at the validation points, which are also given as those of training.  Collective: yes."""
         found = self.parts.nested(self.layout.blocks(state.result), validation=True)
         wrong = (found.wrong, found.wrong) if self.plan.resolved.loss.labels else (None, None)
         return Errors(found.error, found.error, found.error, 0.0, wrong_train=wrong[0], wrong_validation=wrong[1])
 
     def go_on(self, state: Running, last: dict[str, Array] | None) -> None:
-        """Puts into the first State of a piece what the one before has left, in this one's scaling.  Collective: yes.
+        """Puts the numbers that the last piece has left into the first State of this piece.  Collective: yes.
 
-        Points may be of another kind than those before: so that this is no step that failed, the running loss is at
-        least that of the average at the first minibatch.
-        last: on rank 0, as `kept` gives it.  Cost: a pass of a minibatch.
+        The new points may have larger losses than those before.  So that this is not taken for a failed step, the
+        running loss becomes at least the loss of the averaged weights at the first minibatch.
+
+        last: on rank 0, what `kept` returned, in this piece's scaling; None: nothing, on other ranks.
+        Cost: a pass of a minibatch.
         """
         *arrays, numbers = share_arrays(self.team, [last[name] for name in (*LEFT, "numbers")] if last else [])
         own, new = state.own, self.curvature.settled
@@ -318,7 +323,7 @@ class Stream(Stochastic):
 def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
     """Copies the numbers that the next piece of a stream goes on from, by name.  Collective: no.
 
-    points: of the stream so far.
+    points: the number of points of the stream so far.
     """
     arrays = {"weights": weights} | {name: vars(own)[name] for name in LEFT}
     numbers = np.array([own.damping, own.length, own.measured, own.level, own.steps], float)

@@ -1,12 +1,12 @@
-"""Each rank makes the directions of its own units in a minibatch, and moves their weights and the average behind them.
+"""In each minibatch a rank computes the directions of its own units, and moves their weights and averages.
 
-    D_k = -M_k^-1 (dE1/dW_k) G_k^-1 of each layer k,
-    P <- y P + x D,   W <- W + P,   average <- average + rate (W - average)
+    D_k = -M_k^-1 (dE1/dW_k) G_k^-1 for each layer k,
+    average <- average + rate (W - average),   P <- y P + x D,   W <- W + P
 
-for the last step P.  Directions of layers that are damped in eigenvectors (layers.py) are made as whole ones, those of
-the others in runs of units (plan/directions.py): the same products on any number of ranks.  Weights travel after
-each step; average and last step where a State must be whole, or where all of the step is looked along.  A run goes
-back from a step that has gone wrong, and from an epoch that has lost the weights.
+for the last step P.  A layer that is damped in eigenvectors (layers.py) gets its direction as a whole, others in runs
+of units (plan/directions.py): the same products on any number of ranks.  The weights are exchanged after each step, the
+average and the last step only where a State must be whole, or where the loss is measured along the whole step.  A run
+goes back from a step that has failed, and from an epoch that has lost the weights.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Run = tuple[slice, Array]
 """The place of some units' weights in a flat buffer, and numbers for it."""
 
 PIECE = 1 << 15
-"""Numbers that are moved at a time."""
+"""This many numbers are moved at a time."""
 
 
 class Directions:
@@ -52,12 +52,12 @@ class Directions:
     def assign(self, points: float) -> None:
         """Chooses the inverses that are applied to the factors of gradients, and assigns the units to ranks by cost.
 
-        points: of a minibatch, inf: none is applied to factors.
-        Afterwards another rank may move a unit, so all ranks must already have all weights, averages and last steps.
-        Collective: no.
+        A unit may go to another rank, so all ranks must already have all weights, averages and last steps.
+
+        points: of a minibatch; inf: no inverse is applied to factors.  Collective: no.
         """
         if (sides := sides_of(self.plan.chain, self.forms, points)) == self.curvature.sides:
-            return  # as in most epochs
+            return  # nothing has changed, as in most epochs
         self.curvature.sides = sides
         self.units = DirectionWork(self.layout.shapes, self.forms, sides).assigned(self.team.size)
         self.places = [tiles.merged(self.layout.place(k, units) for k, units in rank) for rank in self.units]
@@ -66,9 +66,10 @@ class Directions:
         self._memory = np.empty(longest, self.plan.dtype)
 
     def whole(self, slopes: Sum, n: float, damping: float, state: Running) -> Array:
-        """Gives D of all units, flat (P,), to be read before the next call, which takes its memory.  Collective: yes.
+        """Computes D of all units, (P,), in memory that the next call takes again.  Collective: yes.
 
-        slopes: summed over n points.
+        slopes: summed over n points, with the inverses of `curvature.sides` applied already.
+        damping: of this step; each layer divides it between G and M.
         """
         found = self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
         for _ in self.runs(slopes, n, damping, state, found):
@@ -77,10 +78,10 @@ class Directions:
         return found
 
     def runs(self, slopes: Sum, n: float, damping: float, state: Running, out: Array | None = None) -> Iterator[Run]:
-        """Gives place and direction D of each run of this rank's units, one after the other.  Collective: no.
+        """Yields place and direction D of each run of this rank's units, one after the other.  Collective: no.
 
         slopes: summed over n points, with the inverses of `curvature.sides` applied already.
-        out (P,): D is put there; None: into memory that the next run takes again.
+        out (P,): D is put there; None: into memory that the next run of units takes again.
         """
         layers, amount = self.curvature.layers(state), self.curvature.amount(damping, state)
         for k, runs in groupby(self.units[self.team.rank], itemgetter(0)):
@@ -112,9 +113,11 @@ class Moves:
         state.weights, state.own.average, state.own.step = [share_on_node(self.team, flat) for flat in private]
 
     def step(self, state: Running, rate: float, kept: float, runs: Iterable[Run], length: float, go: bool) -> None:
-        """average += rate (W - average), P <- kept P + length D, and with `go` W <- W + P, for the own units.
+        """Does average += rate (W - average), P <- kept P + length D, and with `go` W <- W + P, for this rank's units.
 
-        runs: their directions.  A piece of PIECE numbers is in the cache for all that is done with it.  Collective: no.
+        PIECE numbers are moved at a time, so that they stay in the cache.
+
+        runs: the directions of this rank's units.  Collective: no.
         """
         for place, D in runs:
             for start in range(place.start, place.stop, PIECE):
@@ -129,7 +132,7 @@ class Moves:
                     W += step
 
     def go(self, state: Running) -> None:
-        """W <- W + P for the own units.  Collective: no."""
+        """Does W <- W + P for this rank's units.  Collective: no."""
         for own in self.places[self.team.rank]:
             state.weights[own] += state.own.step[own]
 
@@ -140,21 +143,22 @@ class Moves:
     def place(self, weights: Array, state: Running) -> None:
         """Puts weights (P,) into the State: W and the average become these, and the last step 0.  Collective: yes.
 
-        weights: of each rank its own units' are read.
+        weights: each rank reads those of its own units.
         """
         for own in self.places[self.team.rank]:
             state.weights[own], state.own.average[own], state.own.step[own] = weights[own], weights[own], 0.0
         self.show(state.weights)
 
     def complete(self, state: Running) -> None:
-        """Gives all ranks the average and the last step, of which each had its own units.  Collective: yes."""
+        """Gives all ranks the whole average and last step, of which each had its own units.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
 
 
 def gone_wrong(loss: float, square: float, n: float, level: float) -> bool:
-    """Tells whether a minibatch's loss (mean, mean square, n points) says that the last step has failed.
+    """Tells whether a minibatch's losses show that the last step has failed.
 
+    loss, square: mean and mean square of the losses of n points.
     level: the running mean of losses.  Collective: no.
     """
     if not np.isfinite(square):
@@ -164,7 +168,7 @@ def gone_wrong(loss: float, square: float, n: float, level: float) -> bool:
 
 
 def running_loss(loss: float, state: Running) -> float:
-    """The running mean of losses, with that of a minibatch, which counts as SURGE times the mean at most.
+    """Returns the running mean of losses with a minibatch's loss added, which counts as SURGE times the mean at most.
 
     Collective: no.
     """
@@ -175,7 +179,7 @@ def running_loss(loss: float, state: Running) -> float:
 def take_back(moves: Moves, state: Running) -> None:
     """Puts the weights back to their average after a step that has failed.  Collective: yes.
 
-    The last step becomes 0, the damping grows, and inverses are made again.
+    The last step becomes 0, the damping grows, and inverses are computed again.
     """
     moves.place(state.own.average, state)
     _with_more_damping(state, 2.0 * state.own.level)
@@ -184,8 +188,8 @@ def take_back(moves: Moves, state: Running) -> None:
 def is_lost(parts: HalfStepContext, state: Running) -> bool:
     """Tells whether the weights have become worse than the best ones, by the errors of validation and of training.
 
-    A few validation points may be far off by chance, so where their error is above LOST times the best, those of the
-    training points decide: two passes through the net.  Collective: yes.
+    If the validation error is above LOST times the best one, the training errors of both decide, as a few validation
+    points may be far off by chance.  Cost: then two passes through the net.  Collective: yes.
     """
     history, shapes = state.history, parts.plan.chain.block_shapes
     if not history.e1_val > tuned.LOST * history.best_e1_val:
@@ -195,7 +199,7 @@ def is_lost(parts: HalfStepContext, state: Running) -> bool:
 
 
 def begin_again(moves: Moves, state: Running) -> None:
-    """Begins again at the best weights, as a run does that has taken no step yet.  Collective: yes."""
+    """Begins again at the best weights as if no step had been taken, but with more damping.  Collective: yes."""
     moves.place(state.history.best_weights, state)
     state.own.steps = 0
     _with_more_damping(state, 0.0)

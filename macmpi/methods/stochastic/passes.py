@@ -1,7 +1,8 @@
-"""Points pass through the net and back: losses and slopes, summed over parts, and the Gauss-Newton model of the loss.
+"""Points pass through the net and back: this gives losses, slopes and the Gauss-Newton model of the loss.
 
-Slopes need the inverses that are applied to them, and where these are made again, they need the losses: two exchanges.
-In all other steps losses and slopes are summed together, in one.
+All are summed over the parts of a minibatch.  Inverses are applied to the slopes before the sum.  When the inverses are
+due to be computed again, that needs the losses first, so there are two exchanges; otherwise losses and slopes are
+summed together, in one.
 
 For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, and M_k the metric of s (solvers/metrics).
 The direction of the weights,
@@ -34,20 +35,20 @@ from macmpi.solvers.metrics import Seen
 from macmpi.typing import Array
 
 FACTS = 4
-"""Numbers of a pass: the sums of losses and of their squares, points that are probed, and all points."""
+"""A pass sums this many numbers: losses, their squares, points that are probed, and all points."""
 
 Drawn = Mapping[int, Any]
-"""This rank's points of a minibatch, by part: their numbers, or a slice where they are all of it."""
+"""This rank's points of a minibatch, by part: their indices, or a slice where they are the whole part."""
 
 
 class Passed(NamedTuple):
-    """The outcome of a pass of a minibatch: means and counts are those over the points of all ranks.
+    """Holds the outcome of a minibatch's pass: means and counts are over the points of all ranks.
 
     tapes: the net at the points of each of this rank's parts.
     loss, square: the mean loss of a point, and the mean square of losses.
-    probed, n: the number of points that Grams and metrics are made from, and of all points.
-    slopes: the sum over points of the slopes of the weights, to be read before the next are summed; None: not summed
-        yet.
+    probed, n: the number of points from which Grams and metrics are made, and of all points.
+    slopes: the sum over points of the derivatives by the weights, to be read before the next ones are summed; None if
+        they have not been summed yet.
     """
 
     tapes: Tapes
@@ -86,12 +87,13 @@ class MinibatchPass:
         return Passed(tapes, total / n, squares / n, probed, n)
 
     def with_slopes(self, rows: Drawn, ridge: float, state: Running) -> Passed:
-        """Passes a minibatch through the net and back: its losses and slopes are summed over ranks in one exchange.
+        """Passes a minibatch through the net and back, and sums losses and slopes over ranks in one exchange.
+
+        Losses are summed in the weights' precision and in units of their running mean: if targets are large, their
+        squares would overflow single precision.
 
         rows: this rank's points of the minibatch, by part.
-        ridge: lambda of the ridge, whose slope is added to that of each point's loss.
-        Losses are summed in the weights' precision and in units of their running mean: their squares would overflow
-        single precision where targets are large.  Collective: yes.
+        ridge: lambda of the ridge, whose slope is added to that of each point's loss.  Collective: yes.
         """
         tapes: Tapes = {}
         unit, width, add_slopes = state.own.level or 1.0, self._width, self._putting(tapes, ridge, state)
@@ -105,7 +107,7 @@ class MinibatchPass:
         return Passed(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
 
     def slopes(self, passed: Passed, ridge: float, state: Running) -> Sum:
-        """Gives the slopes of a minibatch that was passed, and sums them over ranks if `with_slopes` has not done so.
+        """Returns the slopes of a minibatch that was passed; sums them over ranks if `with_slopes` has not done so.
 
         They are to be read before the next ones are summed, which takes their memory.  Collective: yes.
         """
@@ -115,7 +117,7 @@ class MinibatchPass:
         return self._gradients.exchanged(put, self._width, self.plan.dtype, sets=True)
 
     def _at(self, i: int, rows: Drawn, state: Running, tapes: Tapes, unit: float) -> tuple[float, float, float, float]:
-        """Passes part i through the net; gives its `FACTS`, losses in units of `unit`, puts its tape into `tapes`."""
+        """Passes part i through the net, puts its tape into `tapes`, and returns its `FACTS`, losses in `unit`s."""
         own, weights = rows[i], self.layout.blocks(state.weights)
         X = self.data.X[own]
         tape, Y = self.plan.chain.whole.tape(weights, X), X if self.data.autoencoder else self.data.Y[own]
@@ -126,10 +128,9 @@ class MinibatchPass:
         return float(losses.sum()), float(losses @ losses), tapes[i].count, len(X)
 
     def _putting(self, tapes: Tapes, ridge: float, state: Running) -> Callable[[int, Array], None]:
-        """Gives put(i, out), which writes the slopes of part i, those of the ridge included, to the flat array `out`.
+        """Returns put(i, out), which writes the slopes of part i, with those of the ridge, to the flat array `out`.
 
-        Inverses that are applied to the factors of slopes are not applied to the ridge's, which are no product of
-        factors.
+        Inverses are not applied to the slope of the ridge, which is no product of factors.
         """
         weights = self.layout.blocks(state.weights)
         inverses = [layer.inverses for layer in self.curvature.layers(state)]
@@ -145,10 +146,10 @@ class MinibatchPass:
 
 
 def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -> slice | Array:
-    """Chooses at most `most` of n points in a random order: the first ones; of `ordered` ones some, evenly spaced.
+    """Chooses at most `most` of n points: the first ones, which are random, or if they are ordered evenly spaced ones.
 
-    Where they weigh differently (n,), it is as many as `most`, spaced evenly along the running sum of their weights:
-    heavy points several times.  Collective: no.
+    With weights (n,) it chooses exactly `most`, spaced evenly along the running sum of the weights: heavy points
+    several times, none where all weights are 0.  Collective: no.
     """
     if weights is None:
         return slice(0, None, max(-(-n // most), 1)) if ordered else slice(0, most)
@@ -160,14 +161,15 @@ def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -
 
 
 def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, out: Sequence[Array]) -> None:
-    """Puts the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 into `out`, each inverse only where `sides` says so.
+    """Puts the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 into `out`, with those inverses that `sides` names.
 
     dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses by the layer's outputs and its inputs A:
 
         M^-1 (Q^T [A, 1]) G^-1 = (Q M^-1)^T ([A, 1] G^-1).
 
-    inverses: of G and M of each layer that `sides` asks for.  Collective: no.
-    Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.
+    inverses: of G and M for each layer.
+    sides: for each layer, whether M^-1 and whether G^-1 is applied; other factors count as the identity.
+    Cost: 4 n d h flops a layer, and 2 n h^2, 2 n d^2 for its inverses.  Collective: no.
     """
     put = set[int]()
     for step, Q in seen.tape.backwards(-seen.residual):
@@ -193,9 +195,11 @@ def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, 
 
 
 class Points(NamedTuple):
-    """The n points of all ranks that a model is of: this rank's rows by part, and the net at them.
+    """Holds the points that a Gauss-Newton model sums over: n on all ranks.
 
-    ridge: of the weights; damping: of the length of a step.
+    rows, tapes: this rank's points by part, and the net at them.
+    ridge: of the weights.
+    damping: of the length of a step.
     """
 
     rows: Drawn
@@ -206,12 +210,12 @@ class Points(NamedTuple):
 
 
 class GaussNewton:
-    """The damped Gauss-Newton model of a loss along a step, summed over parts, and how much the loss has really fallen.
+    """Models a loss along a step by damped Gauss-Newton, and measures how much the loss has really fallen.
 
         -b t + 1/2 h t^2,   h = mean of (J w)^T B^T B (J w) + damping w^T w,   b = mean of r^T J w - ridge W^T w
 
-    along a way w of the weights W, for J = dF/dW, B^T B the loss's curvature by the outputs F and r minus its slope.  A
-    step's length is b / h, and the damping follows the actual decrease against the predicted one.
+    along a direction w of the weights W, with J = dF/dW, B^T B the loss's curvature by the outputs F, and r minus its
+    slope.  A step's length is b / h, and the damping follows the ratio of actual to predicted decrease.
     Collective: where a method says so.
     """
 
@@ -220,17 +224,17 @@ class GaussNewton:
         self.sum = curvature.sum
         count = self.layout.weights[-1].stop
         self._shares = [run.rows for run in contiguous_runs(count, self.sum.leaves)]
-        self._held = np.ones(count, bool)  # by the ridge: all but biases
+        self._held = np.ones(count, bool)  # the ridge holds all weights but biases
         for held in self.layout.blocks(self._held):
             held[:, -1] = False
 
     def along(self, way: Array, points: Points, state: Running) -> tuple[float, float]:
-        """b and h along a way of the weights (flat).  Collective: yes."""
+        """Computes b and h along a direction `way` (P,) of the weights.  Collective: yes."""
         slopes, curvatures = self.within([way], points, state)
         return float(slopes[0]), float(curvatures[0, 0])
 
     def within(self, ways: Sequence[Array], points: Points, state: Running) -> tuple[Array, Array]:
-        """b (c,) and h (c, c) of c ways of the weights (flat), each by itself and every two.  Collective: yes."""
+        """Computes b (c,) of c directions `ways` of the weights, and h (c, c) of every two.  Collective: yes."""
         blocks, c = [self.layout.blocks(way) for way in ways], len(ways)
 
         def add(i: int, out: Array) -> None:
@@ -251,7 +255,7 @@ class GaussNewton:
         return falls / points.n - points.ridge * pull, curved / points.n + points.damping * square
 
     def product(self, way: Array, points: Points) -> Array:
-        """H w along a way w (flat), with damping and ridge, in the precision of the weights.  Collective: yes.
+        """Computes H w for a direction w = `way` (P,), with damping and ridge, in its precision.  Collective: yes.
 
         Cost: two passes of the points forth and two back.
         """
@@ -270,10 +274,12 @@ class GaussNewton:
         return found
 
     def decrease(self, points: Points, state: Running) -> float:
-        """The decrease of the loss, and of the ridge, by the last step, which the weights have taken.  Collective: yes.
+        """Computes by how much the last step, which the weights have taken, lowered loss plus ridge.  Collective: yes.
 
-        That of the ridge is (lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a
-        step P.  The tapes of the points are of the weights before it.
+        The ridge has grown by (lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a
+        step P.
+
+        points: with tapes at the weights before the step.
         """
         weights, step = self.layout.blocks(state.weights), state.own.step
 
@@ -290,12 +296,12 @@ class GaussNewton:
         return fallen / points.n - points.ridge * grown
 
     def ridge_value(self, W: Array) -> float:
-        """||W||^2 / 2 of all weights but biases (flat).  Collective: no."""
+        """Computes ||W||^2 / 2 over all weights but biases, from weights (P,).  Collective: no."""
         return 0.5 * self._pull(W, W, slice(None))
 
     def _pull(self, W: Array, way: Array, own: slice) -> float:
-        """W . P for a share of the weights and a way P of theirs, without biases: the slope of ||W||^2 / 2 along it.
+        """Computes W . P without biases, the slope of ||W||^2 / 2 along a direction P, over a share of the weights.
 
-        Ranks add up what each makes of its share, for processors round it in different ways.  Collective: no.
+        Processors round it differently, so each share is computed once and the ranks add them up.  Collective: no.
         """
         return float(np.vdot(W * self._held[own], way[own]))

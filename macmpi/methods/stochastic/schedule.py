@@ -1,19 +1,18 @@
-"""A stochastic run changes these along its way: minibatches, the lengths of steps, averages, the ridge, the damping.
+"""A stochastic run schedules minibatches, the lengths of steps, averages of the weights, the ridge and the damping.
 
-In the long run a direction counts STRIDE / (1 - momentum) times the minimum along it: nearer minima, and greedier
-momentum, keep to the minibatch at hand.  Larger minibatches fit points that they have not seen less well, and momentum
-makes up for that; they are less noisy too, so that an average need not remember as many of them, and it is less late.
-Yet where no ridge does so, the noise keeps an autoencoder from learning points by heart: its minibatches are smaller
-while the validation error stalls.
+Over all later steps a direction moves the weights by STRIDE / (1 - momentum) times the minimum along it.  With larger
+minibatches new points are fitted less well, and more momentum makes up for that.  They are less noisy too, so that an
+average over fewer of them is enough, and lags behind less.  Yet the noise keeps an autoencoder without a ridge from
+learning its points by heart: so its minibatches are smaller while the validation error stalls.
 
 The ridge is (lambda / 2) ||W||^2 for each point's loss, never on the biases.  It begins at RIDGE_SHARE D / N for D
-columns of X, at most at RIDGE_PRIOR / N, the prior of a weight that is worth about RIDGE_PRIOR points, and falls by
-RIDGE_FALL an epoch: a path from small weights to those that the points alone ask for.  Early stopping, on the
-validation points, ends it where more freedom no longer helps, and the weights that are kept are the best on the way.
+columns of X, at most at RIDGE_PRIOR / N, a prior on a weight that is worth about RIDGE_PRIOR points, and falls by
+RIDGE_FALL an epoch: the path leads from small weights to those that fit the points alone.  Early stopping on the
+validation points ends it where more freedom no longer helps, and a run keeps the best weights on the way.
 
-The damping is that at first, in inverses, in a step's length, and after a look at its success.
+The damping has a first value, is adapted to the success of steps, and counts differently in inverses and in lengths.
 
-The numbers stand in plan/tuned.py, with what they were chosen on.
+The numbers stand in plan/tuned.py, with the data that they were chosen on.
 """
 
 from __future__ import annotations
@@ -40,11 +39,11 @@ Running = State[StochasticState]
 
 
 class Due(NamedTuple):
-    """A minibatch does this besides a step, as the number of steps so far decides.  Collective: no.
+    """Says what a minibatch does besides a step, by the number of steps so far.  Collective: no.
 
-    fresh: the run is so young that the inverses are made of this very minibatch.
-    refresh: the inverses are made again.
-    eigenvectors: those of layers that are damped in them, too.
+    fresh: the run is so young that each minibatch computes the inverses again.
+    refresh: the inverses are computed again.
+    eigenvectors: those of layers that are damped in eigenvectors are computed again, too.
     note: the minibatch is added to the running Grams.
     measure: the length of a step is measured.
     adapt: the damping is adapted.
@@ -59,7 +58,7 @@ class Due(NamedTuple):
 
     @classmethod
     def at(cls, state: Running) -> Due:
-        """Decides by the steps so far what the next minibatch does.  Collective: no."""
+        """Decides what the next minibatch does.  Collective: no."""
         steps = state.own.steps
         fresh = steps < tuned.FRESH
         eigenvectors = fresh or steps % tuned.REMADE_LATER == 0 or not state.own.inverses[0]
@@ -69,7 +68,7 @@ class Due(NamedTuple):
 
 
 class Minibatches:
-    """The minibatches of a run: their number in each epoch, and which of this rank's points are in each.
+    """Knows how many minibatches each epoch has, and draws this rank's points of each.
 
     An iteration takes one of `records` equal shares of an epoch's minibatches.
     own: the points of each of this rank's parts.  Collective: no.
@@ -83,43 +82,48 @@ class Minibatches:
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
 
     def epoch(self, iteration: int) -> int:
-        """The epoch of an iteration; both are counted from 0."""
+        """Returns the epoch of an iteration; both are counted from 0."""
         return iteration // self.iterations
 
     def of_epoch(self, epoch: int) -> int:
-        """The number of minibatches of an epoch; every part gives at least a point to each."""
+        """Returns the number of minibatches of an epoch; each has at least a point of every part."""
         first, last = self._smaller
         return self._of_epoch(min(epoch, self.keys.grow_every) if first <= epoch < last else epoch)
 
     def watch(self, errors: Array) -> None:
-        """Limits minibatches to twice their first size from when the validation error stalls until it stalls for good.
+        """Limits minibatches to twice their first size once the validation error stalls, until it stalls for good.
 
-        errors: that of the start and of each iteration so far.
+        It stalls, and stalls for good, after the two numbers of epochs `tuned.STALLED` without a lower error.
+
+        errors: the validation error of the start and of each iteration so far.
         """
         wait, good = tuned.STALLED
         first = self._stall(errors, wait, 0)
         self._smaller = first, self._stall(errors, good, first)
 
     def _stall(self, errors: Array, epochs: int, begin: float) -> float:
-        """The first epoch from begin + epochs on before which this number of epochs has not lowered the error."""
+        """Finds the first epoch, from begin + epochs on, before which this number of epochs has not lowered the error.
+
+        Returns inf if there is none.
+        """
         wait, lowest = epochs * self.iterations, np.minimum.accumulate(errors)
         stalls = np.flatnonzero(lowest[wait:] == lowest[:-wait]) + wait
         later = stalls[stalls >= begin * self.iterations + wait]
         return -(-int(later[0]) // self.iterations) if len(later) else math.inf
 
     def points(self, iteration: int) -> float:
-        """Points of a minibatch, on average."""
+        """Returns the mean number of points of a minibatch."""
         return self.plan.n_train / self.of_epoch(self.epoch(iteration))
 
     def of_iteration(self, iteration: int) -> range:
-        """The numbers, within their epoch, of the minibatches of an iteration."""
+        """Returns the numbers of an iteration's minibatches, counted within their epoch."""
         count, share = self.of_epoch(self.epoch(iteration)), iteration % self.iterations
         return range(count * share // self.iterations, count * (share + 1) // self.iterations)
 
     def drawn(self, iteration: int, place: int) -> dict[int, Any]:
-        """This rank's points, by part, of the minibatch number `place` of the iteration's epoch.
+        """Returns this rank's points, by part, of minibatch number `place` of the iteration's epoch.
 
-        In each epoch the points of a part are drawn in another order, of which a minibatch takes its share: so points
+        Each epoch shuffles the points within each part, and each minibatch takes its share of every part: so points
         stay with the rank that holds them.
         """
         if self.plan.resolved.whole_steps:
@@ -134,19 +138,19 @@ class Minibatches:
 
 
 def steadied(last: float, found: float) -> float:
-    """The geometric mean of the last length and of one that has been found: that of few points is noisy.
+    """Returns the geometric mean of the last length and a new one, since a length from few points is noisy.
 
-    One that is not positive is taken as it is, and so is the first one.  Collective: no.
+    If one of them is not positive, it returns the new one.  Collective: no.
     """
     return math.sqrt(last * found) if last > 0.0 and found > 0.0 else found
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Momentum and averages of each iteration.  Collective: no.
+    """Gives momentum and averaging of each iteration.  Collective: no.
 
-    asked: the share of an average that a minibatch leaves, or "auto".
-    dense_autoencoder: the net is an autoencoder of dense layers, whose model is the best: momentum is larger.
+    asked: the share of the old average that stays in a minibatch's, or "auto".
+    dense_autoencoder: the net is an autoencoder of dense layers; momentum is larger, since their model is the best.
     """
 
     minibatches: Minibatches
@@ -154,7 +158,7 @@ class Schedule:
     dense_autoencoder: bool
 
     def momentum(self, iteration: int) -> float:
-        """The share of the last step that a step of an iteration takes."""
+        """Returns the share of the last step that is added to a step of an iteration."""
         if not self.dense_autoencoder:
             return tuned.MOMENTUM
         grown = self.minibatches.points(iteration) / self.minibatches.points(0) - 1.0
@@ -162,10 +166,10 @@ class Schedule:
         return first + (tuned.MOMENTUM_GROWN - first) * min(grown, 1.0)
 
     def averaging(self, iteration: int) -> float:
-        """The share of the average that a minibatch of an iteration leaves, at most: 1 - 1 / m, unless it is asked for.
+        """Returns the largest share of the old average that stays in a minibatch's: 1 - 1 / m if it is "auto".
 
-        m: half of the first epoch's minibatches, of autoencoders of dense layers half of the present epoch's, and at
-        least AVERAGE_LEAST.  Of a stream, whose epochs nobody knows, 1: `rate` alone decides.
+        m is half of the first epoch's minibatches, for autoencoders of dense layers half of the present epoch's, and at
+        least AVERAGE_LEAST.  For a stream, whose number of epochs is unknown, the share is 1, and `rate` alone decides.
         """
         if self.asked != "auto":
             return self.asked
@@ -175,10 +179,10 @@ class Schedule:
         return 1.0 - 1.0 / max(of_epoch / 2, tuned.AVERAGE_LEAST)
 
     def rate(self, state: Running) -> float:
-        """The share that the next average takes of the weights: 1 - `averaging` at least, and more at first.
+        """Returns the share of the weights in the next average: at least 1 - `averaging`, more at first.
 
-        The first averages are over about the AVERAGE_WINDOW-th part of all steps, those of a stream over twice that
-        part, but for autoencoders of dense layers.  0 before the first step.
+        The first averages are over about the AVERAGE_WINDOW-th part of all steps so far; those of a stream over twice
+        that part, except for autoencoders of dense layers.  Before the first step the share is 0.
         """
         steps = state.own.steps
         longer = self.minibatches.keys.stream and not self.dense_autoencoder
@@ -186,34 +190,35 @@ class Schedule:
         return max(1.0 - self.averaging(state.iteration), window / (steps - 1 + window)) if steps else 0.0
 
     def words(self, iterations: int) -> str:
-        """The share for the log, in the first and in the last of some iterations."""
+        """Writes the averaging in the first and in the last of some iterations, for the log."""
         shares = [f"{self.averaging(iteration):.3g}" for iteration in (0, max(iterations - 1, 0))]
         return f"averaging {' to '.join(dict.fromkeys(shares))}"
 
 
 @dataclass(frozen=True)
 class RidgeSchedule:
-    """The ridge of each epoch: it falls from `first` by the factor `fall`, or stays (1)."""
+    """Gives the ridge of each epoch: it is `first` times `fall` to the power of the epoch."""
 
     first: float
     fall: float = 1.0
 
     def at(self, epoch: int) -> float:
-        """lambda of an epoch, counted from 0."""
+        """Returns lambda of an epoch, counted from 0."""
         return self.first * self.fall**epoch
 
     @property
     def words(self) -> str:
-        """The first ridge for the log, nothing without one."""
+        """The first ridge as the log says it; "" without one."""
         falling = self.fall < 1.0
         return f", ridge {self.first:.2g} falling" if falling else f", ridge {self.first:g}" if self.first else ""
 
     @classmethod
     def of(cls, plan: Plan) -> RidgeSchedule:
-        """The ridge of a config, a number or "auto", for all points so far.
+        """Makes the schedule from stochastic.ridge, a number or "auto", and the number of points so far.
 
-        An autoencoder has none, for its code holds its weights back, unless each step is of all points, whose noise
-        would do so too.  Nor have deep nets: a little less of each layer is nothing of all.
+        With "auto" an autoencoder has no ridge on minibatches, since its code and their noise hold its weights back; it
+        has one where each step takes all points.  Deep nets without skips have none: a little less in each of many
+        layers would leave next to nothing.
         """
         of, asked = plan.resolved, plan.resolved.stochastic.ridge
         if asked != "auto":
@@ -229,11 +234,14 @@ class RidgeSchedule:
 
 @dataclass(frozen=True)
 class Damping:
-    """The damping of curvature: at first, in inverses, in the length of a step, and as steps succeed.
+    """Gives the damping of curvature: at first, in inverses, in the length of a step, and after a step's success.
 
-    classes: of labels, 0 without.  slope: the activations' steepest.  first_asked: the first damping, 0 for the usual.
-    code: the targets are the inputs.  batch: points of a minibatch at first.
-    dense_autoencoder: the net is an autoencoder of dense layers.  Collective: no.
+    classes: the number of classes; 0 without labels.
+    slope: the activations' steepest slope.
+    first_asked: the first damping of the config; 0 for the usual one.
+    code: whether the net is an autoencoder.
+    batch: the points of a minibatch at first.
+    dense_autoencoder: whether the net is an autoencoder of dense layers.  Collective: no.
     """
 
     classes: int
@@ -245,9 +253,9 @@ class Damping:
 
     @property
     def first(self) -> float:
-        """The damping at the start: what is asked for, or a constant of the kind of targets times slope^2.
+        """The damping at the start: that of the config, or a constant for the kind of targets times slope^2.
 
-        The curvature goes by squares of slopes.
+        The curvature is proportional to squares of slopes.
         """
         noise = min(max(tuned.LABELS_ENOUGH / self.batch, 1.0), tuned.LABELS_NOISIEST)
         codes = tuned.DAMPING_DENSE_AUTOENCODER if self.dense_autoencoder else tuned.DAMPING_AUTOENCODER
@@ -257,35 +265,39 @@ class Damping:
 
     @property
     def least(self) -> float:
-        """The damping below which none is adapted: a share of the first."""
+        """The least damping that adapting reaches: a share of the first one."""
         return tuned.DAMPING_SETTLED * self.first
 
     def of_inverses(self, damping: float, loss: float) -> float:
-        """The damping of the inverses: damping min(loss / log(classes), 1) for labels, else damping.
+        """Returns the damping of the inverses: damping min(loss / log(classes), 1) with labels, else damping.
 
-        The curvature of labels falls with the loss, which begins at log(classes).
+        The curvature of the loss of labels falls with this loss, which begins at log(classes).
         """
         return damping * min(loss / math.log(self.classes), 1.0) if self.classes else damping
 
     def of_length(self, damping: float, loss: float) -> float:
-        """The damping of a step's length: for labels that are learnt a share of damping, else damping.
+        """Returns the damping of a step's length: with labels damping times loss / LEARNT, else damping.
 
-        The share is loss / LEARNT, between LEARNT_LEAST and 1.
+        loss / LEARNT is taken as LEARNT_LEAST if it is less, and as 1 if it is more.
         """
         return damping * max(min(loss / tuned.LEARNT, 1.0), tuned.LEARNT_LEAST) if self.classes else damping
 
     def of_loss(self, loss: float, measured: float, level: float) -> float:
-        """The share of a length that a minibatch takes: of labels that are learnt measured / loss, at most 1.
+        """Returns the share of a length that a minibatch takes: with labels measured / loss, at most 1, else 1.
 
-        loss: of the minibatch; measured: of that whose length it was; level: the running mean of losses.  Directions
-        grow with the loss, and curvature does, so that the minimum along them comes sooner by their ratio.
+        Direction and curvature both grow with the loss, so that the minimum along the direction comes sooner by the
+        ratio of losses.  While the running mean `level` is above LEARNT, measured / loss is multiplied by
+        level / LEARNT.
+
+        loss: of the minibatch.
+        measured: the loss of the minibatch with which the length was measured.
         """
         return min(max(level / tuned.LEARNT, 1.0) * measured / loss, 1.0) if self.classes and loss > 0.0 else 1.0
 
     def adapted(self, damping: float, ratio: float, minibatches: int) -> float:
-        """The damping after some minibatches, by the ratio of the actual to the predicted decrease.
+        """Adapts the damping after some minibatches, by the ratio of actual to predicted decrease.
 
-        Less where the decrease was near the predicted one, down to the least; more where it was poor.
+        It falls, down to the least, where the ratio was good, and grows where it was poor.
         """
         if ratio > tuned.DECREASE_GOOD:
             return max(damping * tuned.DAMPING_CHANGE**minibatches, min(self.least, damping))

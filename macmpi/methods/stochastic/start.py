@@ -1,20 +1,20 @@
-"""A stochastic run starts from wide random layers, a code of principal components, an output layer that fits.
+"""A stochastic run starts from wide random layers, a code of principal components, and an output layer that is fitted.
 
-Only the code, the narrowest layer of all, is not random: random units there would lose most of what the points differ
-in, while a wide layer of random units loses little.
+Only the code, the narrowest layer of all, is not random: random units there would lose most of the differences between
+points, while a wide layer of random units loses little.
 
-An autoencoder of dense layers starts from layers each of which carries principal components, or is random.  With X the
-inputs, A what a layer reads, s its activation's `scale`, a layer is of one of two kinds:
+An autoencoder of dense layers starts from layers that carry principal components or are random.  With the net's inputs
+X, a layer's inputs A and the `scale` s of its activation, a layer is of one of two kinds:
 
-- no wider than what it reads: its pre-activations are principal components of X, all that fit through the layers up to
-  here, in random rotation: P = s CARRIED C R / rms(C R), small enough to pass the activation nearly undistorted, by
-  least squares on A;
-- wider: random weights, scaled so that the points spread its pre-activations by s SPREAD (standard deviation, mean over
-  the units), centred, with random biases of deviation s SPREAD_BIASES.
+- It is no wider than its inputs: its pre-activations are the principal components C of X that fit through all layers up
+  to here, in random rotation R, P = s CARRIED C R / rms(C R), which is small enough to pass the activation nearly
+  undistorted.  The weights follow by least squares of P on A.
+- It is wider: its weights are random, scaled so that its pre-activations have the standard deviation s SPREAD over the
+  points, as a mean over the units, and centred; its biases are random with deviation s SPREAD_BIASES.
 
-Narrow layers lose nothing that principal components keep, however many there are; wide ones are varied features, on the
-scale on which the points differ.  With the output layer fitted (fit_output) the net begins well below PCA where layers
-widen behind the code, and near PCA where all are narrow.
+Narrow layers lose nothing that principal components keep, however many there are; wide ones compute varied features of
+the scale on which points differ.  Once the output layer is fitted (fit_output), the error begins well below that of
+PCA where layers widen behind the code, and near it where all are narrow.
 """
 
 from __future__ import annotations
@@ -41,18 +41,19 @@ from macmpi.solvers.grams import solve_rows
 from macmpi.typing import Array
 
 RUNS = 4
-"""Runs of a layer's units that are assigned to ranks."""
+"""The fit of a layer is assigned to ranks in this number of runs of its units."""
 
 
 class Sample:
-    """A sample of the training points by which a start is computed: X, Y, and what the first maps make of them.
+    """Is a sample of the training points from which a start is computed: X, Y, and the outputs of the first maps.
 
-    The points are evenly spaced in each part, or where they have weights along the running sum of these.
+    The points are evenly spaced in each part, or along the running sum of their weights if they have weights.
+
     rows: this rank's points of each of its parts.
     weights (n,): of the points that this rank holds; None where all are 1.
     shared_matrix: how ranks share work on matrices.
-    over, roughly: sums over the sample of all ranks, in float64 and in the precision of the points; both are
-        collective.  Collective: no, but for these.
+    over, roughly: sums over the sample of all ranks, in float64 and in the precision of the points.
+    Collective: no, but `over` and `roughly` are, and methods that say so.
     """
 
     def __init__(
@@ -75,16 +76,16 @@ class Sample:
         self.roughly = over_parts(tree, lambda i: [self._places[i]], self.X.dtype)
 
     def _by_part(self, make: Callable[[slice], Array], width: int) -> Array:
-        """Gives make(rows) for all points, part by part: the bits do not depend on which parts a rank has."""
+        """Computes make(rows) for all points, part by part: the bits do not depend on which parts a rank has."""
         found = np.empty((len(self.X), width), self.X.dtype)
         for own in self._places.values():
             found[own] = make(own)
         return found
 
     def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
-        """The outputs (n, n_out) of the net's first `maps` maps at the sample's points.
+        """Computes the outputs (n, n_out) of the net's first `maps` maps at the sample's points.
 
-        They are kept, and a later call goes on from there: the weights of maps passed before must not have changed.
+        They are kept, and a later call goes on from them: the weights of those maps must not have changed since.
         """
         if maps > self._through:
             further, before = chain.part(self._through, maps), self._A
@@ -94,25 +95,27 @@ class Sample:
         return self._A
 
     def mapped(self, V: Array, c: Array) -> Array:
-        """V x + c for V (h, D) and c (h,): (n, h), in the precision of the points."""
+        """Computes V x + c for V (h, D) and c (h,): (n, h), in the precision of the points."""
         V, c = V.astype(self.X.dtype, copy=False), c.astype(self.X.dtype, copy=False)
         return self._by_part(lambda own: self.X[own] @ V.T + c, len(V))
 
     def second_moments(self, A: Array, exact: bool = True) -> Array:
-        """The mean of [a, 1]^T [a, 1] over rows A (n, d): (d + 1, d + 1), float64, `exact`: summed in it, too.
+        """Averages [a, 1]^T [a, 1] over rows A (n, d) of all ranks: (d + 1, d + 1), float64.
 
-        Collective: yes.
+        exact: whether the sum is taken in float64, too.  Collective: yes.
         """
         A = np.asarray(A, np.float64) if exact else A
         (total,) = (self.over if exact else self.roughly)(lambda rows: (gram(A[rows]),))
         return np.asarray(total / total[-1, -1], np.float64)
 
     def fit(self, map_: Map, A: Array, T: Array, W: Array, less: float = 1.0) -> None:
-        """W <- argmin sum_n ||t_n - W [a_n, 1]||^2 + less^2 START_RIDGE ||V||^2 with W = [V, c].
+        """Sets W = [V, c] to argmin sum_n ||t_n - W [a_n, 1]||^2 + less^2 START_RIDGE ||V||^2.
 
         Each rank solves for some of the units.
-        A, T: inputs and targets of the map, a row a point of the sample.  less: what A has of the usual deviation.
-        Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h assigned to ranks.
+
+        A, T: inputs and targets of the map, one row for each point of the sample.
+        less: the deviation of A as a share of the usual one.
+        Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h that are assigned to ranks.
         """
         apart = min(T.shape[1] // len(W), tuned.START_APART)
 
@@ -130,9 +133,9 @@ class Sample:
 
 
 def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
-    """At most `count` evenly spaced rows of a run; by weights (N,), evenly along their running sum.
+    """Chooses at most `count` evenly spaced rows of a run, or with weights (N,) evenly along their running sum.
 
-    Of weighted points there are as many as were asked for: some several times.
+    Of weighted points there are always `count`, some of them several times.
     """
     if weights is not None and (sums := np.cumsum(weights[own.rows])).size and sums[-1] > 0.0:
         marks = np.arange(count) * (sums[-1] / count)
@@ -142,7 +145,7 @@ def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
 
 
 def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
-    """Scales uniform weights to the range asked for, or (0) to that of the next activation, or of tied layers.
+    """Scales uniform weights in place to a range; 0: to that of the next activation, or of nets with tied layers.
 
     Collective: no.
     """
@@ -152,14 +155,14 @@ def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
 
 
 def _range(after: str) -> float:
-    """The range of random weights before an activation of this name."""
+    """Returns the range of random weights before an activation of this name."""
     return tuned.START_RANGES.get(after, tuned.START_RANGE)
 
 
 def code_of(chain: Chain) -> int | None:
-    """The block of weights of the code: the layer that is narrower than all others, inputs and outputs too.
+    """Finds the block of weights of the code, a layer narrower than all others and than inputs and outputs.
 
-    None where no layer is, where a layer is not dense or has no biases, and where one reads the data besides.
+    Returns None where there is none, where a layer is not dense or has no biases, and where one reads the data besides.
     Collective: no.
     """
     sizes, narrowest = chain.layer_sizes, min(chain.layer_sizes)
@@ -173,16 +176,17 @@ def code_of(chain: Chain) -> int | None:
 
 
 def slope(chain: Chain) -> float:
-    """The geometric mean of the hidden activations' steepest slopes; 1 where none is known.  Collective: no."""
+    """Computes the geometric mean of the hidden activations' steepest slopes; 1 if none is known.  Collective: no."""
     bent = [m.trained_as for m in chain.maps[:-1] if "elementwise" in m.own.capabilities]
     known = [function(name).steepest for name in bent if is_function(name)]
     return float(np.exp(np.mean(np.log(known)))) if known else 1.0
 
 
 def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sample) -> None:
-    """Makes the code's units principal directions of their inputs, the first with the deviation of START_SCALES.
+    """Sets the code's units to principal directions of their inputs, the first with the deviation of START_SCALES.
 
-    v_h = spread u_h / sqrt(l_1), c_h = -v_h^T mean (+ its deviation, one-sided), for directions u_h and variances l_h.
+    v_h = scale u_h / sqrt(l_1), c_h = -v_h^T mean, for directions u_h and variances l_h; before a rectifier c_h is
+    larger by the unit's deviation, scale sqrt(l_h / l_1).
     Collective: yes.  Cost: n d^2 flops and an eigen-decomposition of (d, d).
     """
     W, after = weights[block], _after(chain, block)
@@ -198,9 +202,9 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
 
 
 def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample) -> None:
-    """Fits the output layer, in place: least squares with a ridge from its inputs to `start_targets` of the loss.
+    """Fits the output layer in place, by least squares with a ridge, to the `start_targets` of the loss.
 
-    Of squared errors these are the targets themselves.
+    For squared errors these are the targets themselves.
     sample: the points that it is fitted to (`Sample.fit`).  Collective: yes.
     """
     A = sample.through(chain, weights, len(chain.maps) - 1)
@@ -209,18 +213,18 @@ def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample) -
 
 
 def _after(chain: Chain, block: int) -> str:
-    """The activation that follows a block of weights, where it is first."""
+    """Names the activation that follows a block of weights, at its first place in the net; "" at the end."""
     place = chain.whole.blocks.index(block) + 1
     return chain.maps[place].trained_as if place < len(chain.maps) else ""
 
 
 def _scale(after: str) -> float:
-    """The scale s of the argument of an activation."""
+    """Returns the scale s of an activation's argument."""
     return tuned.START_SCALES.get(after, tuned.START_SCALE)
 
 
 class Components(NamedTuple):
-    """mean (D,), variances (m,) and directions (m, D) of the leading principal components of the inputs."""
+    """Holds mean (D,), variances (m,) and directions (m, D) of the leading principal components of the inputs."""
 
     mean: Array
     variances: Array
@@ -228,17 +232,17 @@ class Components(NamedTuple):
 
 
 def carries(chain: Chain, autoencoder: bool) -> bool:
-    """Tells whether a start lets the layers carry principal components: of autoencoders and of deep nets.
+    """Tells whether the layers start with principal components: those of autoencoders and of deep nets do.
 
-    Deep are nets of more than PASSED hidden layers, or where layers are added to skips of more than DEEP: each random
-    layer would lose a share of what points differ in.  Collective: no.
+    Deep nets have more than PASSED hidden layers: each random layer would lose a share of the differences between
+    points.  If layers are added to skips, these must be more than DEEP.  Collective: no.
     """
     few = 0 < len(chain.added) <= tuned.DEEP
     return plain(chain) and not few and (autoencoder or len(chain.layer_sizes) - 2 > tuned.PASSED)
 
 
 def plain(chain: Chain) -> bool:
-    """Tells whether all layers are dense, of weights of their own, with known activations between, or added to skips.
+    """Tells whether all layers are dense with weights of their own, and between them are known activations or skips.
 
     Collective: no.
     """
@@ -251,23 +255,24 @@ def plain(chain: Chain) -> bool:
 
 
 def share(chain: Chain) -> float:
-    """The share of the usual standard deviation that layers begin with: below 1 for more than DEEP hidden layers.
+    """Computes the share of the usual standard deviation that layers begin with: sqrt(DEEP / layers), at most 1.
 
-    Of more it is the root of DEEP / layers: a layer distorts by the square of the deviation, and a deep net by the sum
-    over its layers, unless skips go past.  The first damping has the square of this share, since each layer has less to
-    change, with or without skips.  Collective: no.
+    A layer distorts by the square of the deviation, and a deep net by the sum over its layers, unless skips go past
+    them.  The first damping has the square of this share, since each layer has less to change, with or without skips.
+    The share is 1 for nets that are not `plain`.  Collective: no.
     """
     hidden = len(chain.layer_sizes) - 2
     return float((tuned.DEEP / hidden) ** 0.5) if hidden > tuned.DEEP and plain(chain) else 1.0
 
 
 def start_layers(chain: Chain, weights: list[Array], sample: Sample) -> None:
-    """Starts all layers but the last, in place; those that are added to skips stay random.
+    """Sets the first weights of all layers but the last, in place; those that are added to skips stay random.
 
-    weights: at first uniform within 1 / sqrt(fan-in), those that are added less.  Inputs that do not vary leave weights
-    as they are.  Collective: yes.
+    If the inputs do not vary, nothing changes.
 
-    Cost: an eigen-decomposition (D, D), and for each layer that carries n d^2 + d^3 / 3 flops.
+    weights: at first uniform within 1 / sqrt(fan-in), those that are added to skips within less.
+    Collective: yes.
+    Cost: an eigen-decomposition (D, D), and n d^2 + d^3 / 3 flops for each layer that carries principal components.
     """
     of_X = sample.second_moments(sample.X)
     found = components_of(of_X)
@@ -293,16 +298,18 @@ def start_layers(chain: Chain, weights: list[Array], sample: Sample) -> None:
 
 
 def components_of(G: Array) -> Components:
-    """All principal components, of G = mean of [x, 1]^T [x, 1]; those without variance have none."""
+    """Computes all D principal components from G, the mean of [x, 1]^T [x, 1]; no variance is below 0."""
     mean = G[-1, :-1]
     variances, directions = principal_directions(G[:-1, :-1] - np.outer(mean, mean), len(mean))
     return Components(mean, np.maximum(variances, 0.0), directions)
 
 
 def carrying(found: Components, drawn: Array, after: str, less: float = 1.0) -> tuple[Array, Array]:
-    """V (h, D) and c (h,): V x + c are the leading m components, rotated, before the activation `after`.
+    """Makes V (h, D) and c (h,) such that V x + c are the leading m components, rotated, before an activation.
 
-    drawn: (h, m) random numbers; its QR decomposition gives the rotation.  less: the share of the usual deviation.
+    drawn: (h, m) random numbers, whose QR decomposition gives the rotation.
+    after: the activation's name.
+    less: the share of the usual deviation.
     """
     m = drawn.shape[1]
     Q, _ = np.linalg.qr(np.asarray(drawn, np.float64))
@@ -314,10 +321,12 @@ def carrying(found: Components, drawn: Array, after: str, less: float = 1.0) -> 
 
 
 def spread(W: Array, G: Array, scale: float) -> None:
-    """Scales and centres random units [V, c], in place: G is the mean of [a, 1]^T [a, 1] over their inputs a.
+    """Scales and centres random units W = [V, c] of d inputs a, in place.
 
-    Then the mean over units of the deviation of V a is SPREAD scale, and V a + c has the means SPREAD_BIASES scale u,
-    for c drawn as u sqrt(1 / (3 d)), u of deviation 1 and d inputs.
+    Afterwards the deviation of V a is SPREAD scale, as a mean over units.  The mean of V a + c over points is
+    SPREAD_BIASES scale u, where c was drawn as u / sqrt(3 d), with u of deviation 1.
+
+    G: the mean of [a, 1]^T [a, 1].
     """
     V, mean = W[:, :-1].astype(np.float64), G[-1, :-1]
     drawn = W[:, -1] * np.sqrt(3.0 * V.shape[1])

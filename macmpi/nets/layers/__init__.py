@@ -1,11 +1,12 @@
-"""Kinds of map, the pieces a chain is made of, and what each declares that it can do.
+"""Kinds of maps, of which chains are made, and the capabilities that each declares.
 
-A map takes points as rows, A (n, n_in), and its weights, and gives B (n, n_out), a function of these alone: it draws
-nothing at random, which is for the passes of a method (docs/extending/index.md: dropout).  To add a kind,
-write a file of this package.  A class of a map that has a `kind` is found by it; its `export` adds what it computes to
-a graph in ONNX; the file's `layer` makes the maps of a layer that a config asks for, and refuses what does not fit
-(`Place`).  A line of macmpi/config/model.py names the file for a word or a table; the contract tests pick the kind up
-by themselves.
+A map computes B (n, n_out) from points as rows, A (n, n_in), and its weights.  It is a function of these alone, and
+draws no random numbers; random passes belong to a method (docs/extending/index.md: dropout).
+
+To add a kind, write a file of this package.  Each class in it that has a `kind` is registered under this name; its
+`export` adds the map to an ONNX graph.  The function `layer` of the file makes the maps of a layer of a config, and
+refuses one that does not fit its place (`Place`).  A line of macmpi/config/model.py names the file for a word or a
+table.  The contract tests then include the kind by themselves.
 """
 
 from __future__ import annotations
@@ -24,18 +25,18 @@ from macmpi.reductions import EVERY
 from macmpi.typing import Array
 
 Shape = tuple[int, ...]
-"""Height, width and channels of images; () of other numbers."""
+"""Height, width and channels of images; () for other numbers."""
 
 KINDS: dict[str, Callable[..., Map]] = {}
-"""Kind of map -> its class, or what else makes it of the arguments of its spec: all kinds of this package."""
+"""For each kind of map in this package its class, or another function that makes it from the arguments of its spec."""
 
 
 @dataclass(frozen=True)
 class Tangent:
-    """Derivative of a map at one set of points, J (n_out, n_in) for each row.
+    """The derivative of a map at some points: a matrix J (n_out, n_in) for each of them.
 
-    jvp: dA (n, n_in) -> dB (n, n_out), row by row J dA.
-    vjp: dB (n, n_out) -> dA (n, n_in), row by row J^T dB.
+    jvp: dA (n, n_in) -> dB (n, n_out), J dA in each row.
+    vjp: dB (n, n_out) -> dA (n, n_in), J^T dB in each row.
     """
 
     jvp: Callable[[Array], Array]
@@ -43,38 +44,40 @@ class Tangent:
 
 
 class Map:
-    """One map of a chain: a kind of map has no weights, no derivatives and no activation but those that it defines.
+    """A map of a chain.  This base has no weights, derivatives or activation; each kind defines those that it has.
 
     n_in, n_out, capabilities -- fields or properties of each kind.  The fields are the arguments that rebuild a map.
     capabilities -- some of
         "jacobian"         tangent, congruence and pullback exist (a Z-step through the map needs it);
         "weight_jacobian"  weight_jvp and weight_vjp exist (a W-step by regression needs it);
-        "bias"             the last column of the weights is the units' biases;
-        "centres"          the weights are points of the input space, one a row: a trainer finds them from the inputs;
+        "bias"             the last column of the weights holds the biases of the units;
+        "centres"          the rows of the weights are points of the input space, which a trainer finds from the inputs;
         "units"            row h of the weights affects output h alone, at each position (the W-step separates by unit);
         "linear"           B = [A, 1] W^T: all units share one design matrix, and least squares is exact;
-        "patches"          that of each of `positions` patches of an input: [unfold(A), 1] W^T, position by position;
-                           `matrix` is then the derivative, the same at every point;
+        "patches"          the same for each of `positions` patches of an input, [unfold(A), 1] W^T, position by
+                           position; `matrix` is then the derivative, the same at every point;
         "elementwise"      B[n, h] depends on A[n, h] alone;
-        "adds"             B = a + c of [a, c];
+        "adds"             B = a + c, where the inputs are A = [a, c];
         "transposed"       B = A V: the weights [V, c] are those of an affine map the other way, and c is not read.
-    own -- the map within, of one that passes other columns on behind those of another map; else the map itself.  It
-        alone knows its weights: positions, columns, multiplications, penalised, fan_in and connected are asked of it.
+    own -- for a map that wraps another one and passes further columns on, the map inside; otherwise the map itself.
+        positions, columns, multiplications, penalised, fan_in and connected are those of `own`.
     trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
-        cannot be.
-    parameter_shape -- shape of the weights, one row a unit where there are "units", or None when there are none.
-    positions, columns -- the weights multiply that many rows of a point, of that many columns: 1, n_in; else "patches".
-    multiplications -- by weights, in a forward of one point.
-    penalised -- where a ridge holds, of the weights' shape; all but the last column of a map with "bias".
-    fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Its
-        weights begin at 0, with which forward must give something.
-    run_length -- inputs and outputs fall into runs of this length, each mapped by itself; 1 of other maps.
-    code -- the map itself where it gives one, which a Z-step searches; None of other maps.
-    memory -- the weights behind it that multiply the state of a recurrent layer begin as this share of the matrix that
-        `remembered` gives; 0 where they begin like all others.
+        cannot be fitted under it.
+    parameter_shape -- the shape of the weights, a row for each unit where there are "units"; None without weights.
+    positions, columns -- the weights multiply `positions` rows of `columns` numbers of a point; 1 and n_in but for
+        "patches".
+    multiplications -- the number of multiplications by weights in a forward pass of one point.
+    penalised -- which weights a ridge penalises, of their shape; all but the last column of a map with "bias".
+    fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Such
+        weights begin at 0, and forward must work with them.
+    run_length -- the length of runs of inputs and outputs that are each mapped by themselves; 1 for other maps.
+    code -- the map itself if its outputs are a code, which a Z-step searches; otherwise None.
+    memory -- the weights behind this map that multiply the state of a recurrent layer begin as this multiple of the
+        matrix `remembered`; 0 where they begin like all other weights.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
-    connected -- where weights exist, of their shape: the others are 0 and stay 0; None where all do.  Such a map is
-        "linear" or has "patches", and has "units".  Others ask `zero_missing`, or the view of the map's regression.
+    connected -- which weights exist, of their shape; the others are 0 and stay 0.  None where all exist.  A map without
+        some weights is "linear" or has "patches", and has "units".  Other parts use `zero_missing`, or the view of the
+        map's regression.
     """
 
     kind: ClassVar[str]
@@ -139,32 +142,35 @@ class Map:
         return None
 
     def zero_missing(self, W: Array, units: slice = EVERY) -> Array:
-        """W, `units` of the weights or of something of their shape: in place 0 where a weight does not exist."""
+        """Sets W to 0, in place, where a weight does not exist, and returns it.
+
+        W: the rows `units` of the weights, or another array of that shape.
+        """
         if self.connected is not None:
             W *= self.connected[units]
         return W
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        """The outputs B (n, n_out) for inputs A (n, n_in) and weights W; in `out` if it is given."""
+        """Computes the outputs B (n, n_out) for inputs A (n, n_in) and weights W, in `out` if it is given."""
         raise NotImplementedError
 
     def unfold(self, A: Array) -> Array:
-        """The rows that the weights multiply, position by position: (n positions, columns)."""
+        """Returns the rows that the weights multiply, position by position: (n positions, columns)."""
         return A
 
     def matrix(self, W: Any) -> Array:
-        """J (n_out, n_in) of a map whose derivative is the same at every point."""
+        """Returns the derivative J (n_out, n_in) of a map for which it is the same at every point."""
         raise self._lacks("derivative that is the same at every point")
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
-        """The tangent at A, where B = forward(W, A).  That of a "linear" map, the same at every point, reads neither.
+        """Returns the tangent at A, where B = forward(W, A).  Maps that are "linear" read neither A nor B.
 
-        Cost: one forward's product for each jvp or vjp.
+        Cost: each jvp or vjp costs as much as a forward pass.
         """
         raise self._lacks("derivative")
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
-        """dB (n, n_out) for a change dW of the weights."""
+        """Computes the change dB (n, n_out) of the outputs for a change dW of the weights."""
         raise self._lacks("derivative in weights")
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
@@ -172,35 +178,38 @@ class Map:
         raise self._lacks("derivative in weights")
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        """Mean over the rows of A of J M J^T, for M (n_in, n_in) symmetric; (n_out, n_out)."""
+        """Computes the mean over the rows of A of J M J^T, (n_out, n_out), for a symmetric M (n_in, n_in)."""
         raise self._lacks("derivative")
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        """Mean over the rows of A of J^T M J, for M (n_out, n_out) symmetric; (n_in, n_in)."""
+        """Computes the mean over the rows of A of J^T M J, (n_in, n_in), for a symmetric M (n_out, n_out)."""
         raise self._lacks("derivative")
 
     def images(self, shape: Shape) -> Shape:
-        """The shape of the images that it gives where it reads some of `shape`; () where it gives other numbers."""
+        """Returns the shape of its output images for input images of `shape`; () where its outputs are no images."""
         return ()
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        """Adds what it computes to a graph: the name of its inputs (n, n_in) -> that of its outputs (n, n_out)."""
+        """Adds the map to an ONNX graph.  A: the name of its inputs (n, n_in).  Returns the name of its outputs."""
         raise self._lacks("graph")
 
     def remembered(self, random: Any) -> Array:
-        """Weights of a state with which its length is kept, times `memory`: (units, units), of a random stream."""
+        """Returns `memory` times a matrix (units, units) that keeps the length of a recurrent state.
+
+        random: the random stream of which a kind may draw it.
+        """
         raise self._lacks("memory")
 
     def _lacks(self, what: str) -> NotImplementedError:
         return NotImplementedError(f"{self.kind} has no {what}")
 
     def spec(self) -> dict[str, Any]:
-        """{"kind": ..., **arguments} rebuilds the map; plain numbers and strings only."""
+        """Returns {"kind": ..., **arguments}, of numbers and strings alone, from which `build` makes the map again."""
         return {"kind": self.kind, **vars(self)}
 
 
 Kind = Map
-"""Map, for packages that know it by this name."""
+"""Another name of Map, which other packages may use."""
 
 
 class SameDerivative(Map):
@@ -227,7 +236,7 @@ class SameDerivative(Map):
 
 
 class Sparse(Map):
-    """A map without some of the weights of another class, its next base: no derivative has them."""
+    """A base for maps without some of the weights of their next base class; it sets their derivatives to 0."""
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
         return super().weight_jvp(W, A, self.zero_missing(dW.copy()))
@@ -237,7 +246,7 @@ class Sparse(Map):
 
 
 class SameSize(Map):
-    """A map of `size` inputs to as many outputs, whose derivative is symmetric if it has one."""
+    """A base for maps with `size` inputs and as many outputs, and with a symmetric derivative if they have one."""
 
     size: int
 
@@ -251,7 +260,7 @@ class SameSize(Map):
 
     @property
     def runs(self) -> list[slice]:
-        """The columns of each run."""
+        """The columns of each run of `run_length` numbers."""
         return [slice(first, first + self.run_length) for first in range(0, self.size, self.run_length)]
 
     def images(self, shape: Shape) -> Shape:
@@ -263,10 +272,11 @@ class SameSize(Map):
 
 @dataclass(frozen=True)
 class Code(SameSize):
-    """A map whose outputs are a code, of bits or of words, and which says all that others ask of it.
+    """A base for maps whose outputs are a code of bits or words.
 
-    b = the row v of an alphabet with the largest v . a, of equals the first, for each run a.  A row has at most one
-    number that is not 0, a 1: so 2 v . z - ||v||^2 = 2 v . (z - 1/2), and the code nearest to z is that of z - 1/2.
+    Each run a of the inputs becomes the row v of the alphabet with the largest v . a, the first one of equals.  A row
+    of the alphabet is 0 but for at most one 1.  So 2 v . z - ||v||^2 = 2 v . (z - 1/2), and the code nearest to
+    coordinates z is that of the inputs z - 1/2.
 
     searched_by -- the word of the Z-solver that searches such coordinates, where the config names none.
     """
@@ -281,11 +291,11 @@ class Code(SameSize):
 
     @property
     def alphabet(self) -> Array:
-        """The values that a run of outputs can have, one a row: (values, run_length)."""
+        """The values that a run of outputs can have, as rows: (values, run_length)."""
         raise NotImplementedError
 
     def numbers(self, A: Array) -> Array:
-        """The number of the row that each run of A (n, size) gives: (n, runs)."""
+        """Computes, for each run of A (n, size), the number of its row of the alphabet: (n, runs)."""
         raise NotImplementedError
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
@@ -293,32 +303,35 @@ class Code(SameSize):
 
     @property
     def n_bits(self) -> int:
-        """The number of bits that say which rows of the alphabet its runs are."""
+        """The number of bits that a code needs: those of the numbers of all its runs."""
         return len(self.runs) * (len(self.alphabet) - 1).bit_length()
 
     def bits(self, B: Array) -> Array:
-        """The numbers of a code B (n, size) in binary, the highest bit first, as truth values: (n, n_bits)."""
+        """Writes the numbers of codes B (n, size) in binary, the highest bit first: (n, n_bits) bool."""
         shifts = np.arange(self.n_bits // len(self.runs))[::-1]
         return ((self.numbers(B)[:, :, None] >> shifts) & 1 > 0).reshape(len(B), self.n_bits)
 
 
 GROUP = "macmpi.maps"
-"""Entry points by which other packages give kinds of map: a kind -> the class."""
+"""The group of entry points by which other packages add kinds of maps: a kind, and its class."""
 
 
 def build(spec: dict[str, Any]) -> Map:
-    """The map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
+    """Makes the map of a spec.  Raises KeyError for an unknown kind.  Collective: no."""
     arguments = dict(spec)
     return registered(KINDS, GROUP, arguments.pop("kind"))(**arguments)
 
 
 def is_plain(map_: Map) -> bool:
-    """Tells whether all weights of a map exist, and its gradient is Q^T [A, 1] or Q^T A, Q those of the loss."""
+    """Tells whether a map is "linear" and all its weights exist, so that its gradient is Q^T [A, 1] or Q^T A.
+
+    Q are the gradients of the loss by its outputs.
+    """
     return "linear" in map_.capabilities and map_.connected is None
 
 
 def is_dense(map_: Map) -> bool:
-    """Tells whether a map is [A, 1] W^T and all its weights exist."""
+    """Tells whether a map is [A, 1] W^T, with biases, and all its weights exist."""
     return is_plain(map_) and "bias" in map_.capabilities
 
 
@@ -328,9 +341,9 @@ def is_basis(map_: Map) -> bool:
 
 
 def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
-    """A row of a table, or what another package gives under that name by an entry point.
+    """Looks a name up in a table, or else among the entry points of a group, by which other packages add to it.
 
-    Raises KeyError where there is none, UsageError where its package cannot be loaded.
+    Raises KeyError where neither has it, UsageError where its package cannot be loaded.
     """
     if name in table:
         return table[name]

@@ -1,4 +1,4 @@
-"""Maps that end a layer and have derivatives: elementwise activations, a table with one row for each; a softmax."""
+"""Activations, the maps that end a layer and have derivatives: elementwise functions in a table, and a softmax."""
 
 from __future__ import annotations
 
@@ -71,16 +71,19 @@ def _leaky_relu_slope(a: Array, b: Array, out: Array) -> Array:
 
 
 def _leaky_relu_export(g: Graph, A: str) -> str:
-    """max(a, 0) + slope min(a, 0): onnxruntime has no LeakyRelu of float64."""
+    """Adds max(a, 0) + LEAK min(a, 0), since onnxruntime has no LeakyRelu in float64."""
     zero = g.constant(0.0)
     return g.node("Add", g.node("Max", A, zero), g.node("Mul", g.node("Min", A, zero), g.constant(LEAK)))
 
 
 @dataclass(frozen=True)
 class Function:
-    """value(a, out): s(a), for `out` may be a; slope(a, b, out): s'(a), from a and b = s(a).  Both write to `out`.
+    """An elementwise activation s.
 
-    steepest: the largest |s'|.  export: adds s to a graph, as `Map.export` does; None where it cannot be exported.
+    value(a, out): writes s(a) to `out`, which may be a itself, and returns it.
+    slope(a, b, out): writes s'(a) to `out` and returns it, for b = s(a).
+    steepest: the largest |s'|.
+    export: adds s to an ONNX graph, as `Map.export` does; None where it cannot be exported.
     """
 
     value: Callable[[Array, Array], Array]
@@ -99,24 +102,24 @@ FUNCTIONS = {
 
 
 GROUP = "macmpi.activations"
-"""Entry points by which other packages give functions: a name -> a Function."""
+"""The group of entry points by which other packages add activations: a name, and a Function."""
 
 
 @cache
 def function(name: str) -> Function:
-    """A row of FUNCTIONS, or another package's, looked up once.  Raises KeyError.  Collective: no."""
+    """Returns an activation by its name, from FUNCTIONS or another package.  Raises KeyError.  Collective: no."""
     found: Function = registered(FUNCTIONS, GROUP, name)
     return found
 
 
 def is_function(name: str) -> bool:
-    """Tells whether there is such an activation.  Collective: no."""
+    """Tells whether there is an elementwise activation of this name.  Collective: no."""
     return name in FUNCTIONS or name in extensions(GROUP)
 
 
 @dataclass(frozen=True)
 class Activation(SameSize):
-    """b_h = s(a_h) for each element.  name: as of `function`.  Cost: about 1-2 ns an element."""
+    """b_h = s(a_h) for each element, where s = `function(name)`.  Cost: about 1-2 ns an element."""
 
     name: str
     size: int
@@ -131,7 +134,7 @@ class Activation(SameSize):
         return function(self.name).value(A, np.empty_like(A) if out is None else out)
 
     def slope(self, A: Array, B: Array) -> Array:
-        """s'(a), in the precision of b = s(a)."""
+        """Computes s'(a), in the precision of b = s(a)."""
         return function(self.name).slope(A.astype(B.dtype, copy=False), B, np.empty_like(B))
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
@@ -156,11 +159,11 @@ def softmax(A: Array) -> Array:
 
 @dataclass(frozen=True)
 class Softmax(SameSize):
-    """b_h = exp(a_h) / sum_j exp(a_j), over each of `groups` runs of size / groups numbers by itself.
+    """b_h = exp(a_h) / sum_j exp(a_j), for each of `groups` runs of size / groups numbers by itself.
 
-    Behind a dense layer there is one group; behind a convolution each pixel is one, and B are the shares that the words
-    of a codebook have in it.  J = diag(b) - E, symmetric, with E = sum_g b_g b_g^T and b_g the numbers of group g.
-    Cost: about 3 ns an element.
+    After a dense layer there is one group.  After a convolution each pixel is a group, and b are the shares of the
+    words of a codebook in it.  The derivative is symmetric, J = diag(b) - E with E = sum_g b_g b_g^T, where b_g are the
+    numbers of group g and 0 elsewhere.  Cost: about 3 ns an element.
     """
 
     size: int
@@ -189,11 +192,11 @@ class Softmax(SameSize):
         return Tangent(product, product)
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        """The mean over points of J^T M J: (b b^T) * M - diag(b) M E - (diag(b) M E)^T + E M E, (size, size).
+        """Computes the mean over points of J M J = (b b^T) * M - diag(b) M E - (diag(b) M E)^T + E M E: (size, size).
 
-        A (n, size): the inputs, of which b is the softmax of a row.
+        A (n, size): the inputs; b is the softmax of a row.
         M (size, size): symmetric.
-        W: None, for a softmax has no weights.
+        W: None, since a softmax has no weights.
         Cost: 6 n size^2 flops.
         """
         B = self.forward(W, A)
@@ -206,14 +209,14 @@ class Softmax(SameSize):
         return total / len(B)
 
     def _columns(self, B: Array, M: Array, own: slice) -> tuple[Array, Array]:
-        """diag(b) M E and E M E, summed over points, in the columns of a group: (size, size / groups) each."""
+        """Sums diag(b) M E and E M E over points, in the columns of a group alone: (size, size / groups) each."""
         b = B[:, own]
         weighted = B * (b @ M[own])
         of_groups = weighted.reshape(len(B), self.groups, -1).sum(axis=2)
         return weighted.T @ b, (B * np.repeat(of_groups, self.run_length, axis=1)).T @ b
 
     def _by_group(self, A: Array) -> Array:
-        """A row for each group: (n groups, size / groups)."""
+        """Reshapes A (n, size) so that each group is a row: (n groups, size / groups)."""
         return A.reshape(-1, self.run_length)
 
     def export(self, g: Graph, A: str, W: Any) -> str:

@@ -1,6 +1,6 @@
-"""Affine and linear maps: dense layers before their activations, with biases or without, and a decoder of tied weights.
+"""Affine and linear maps: dense layers without their activations, and the layers of a decoder with tied weights.
 
-A map of a tied layer multiplies by the transpose of another's weights, and has biases of its own.
+A tied layer multiplies by the transpose of the weights of another layer, and has biases of its own.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Linear(SameDerivative):
-    """b = V a, with weights V (n_out, n_in): the layer that reads radial basis functions.
+    """b = V a, with weights V (n_out, n_in), as in the layer that reads radial basis functions.
 
     A forward, a jvp and a vjp cost 2 n n_in n_out flops each.
     """
@@ -64,7 +64,7 @@ class Affine(Linear):
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         B = np.matmul(A, W[:, :-1].T, out=out)
-        B += np.ascontiguousarray(W[:, -1])  # read n times over
+        B += np.ascontiguousarray(W[:, -1])  # it is read n times
         return B
 
     def weight_jvp(self, W: Any, A: Array, dW: Array) -> Array:
@@ -72,20 +72,22 @@ class Affine(Linear):
 
 
 def dense(place: Place) -> Linear:
-    """The map that multiplies the inputs of a dense layer: with biases, or without them."""
+    """Makes the map of a dense layer without its activation, with biases or without."""
     return (Affine if place.biased else Linear)(place.n_in, place.units)
 
 
 def layer(place: Place) -> Built:
-    """A dense layer of an elementwise activation or a softmax."""
+    """Builds a dense layer with an elementwise activation or a softmax."""
     after = Softmax(place.units) if place.kind == "softmax" else Activation(place.kind, place.units)
     return Built([dense(place), after])
 
 
 def divided(layer: Sequence[Any], count: int) -> tuple[list[Map], list[Map]]:
-    """The maps z of a dense layer's first `count` units, and [z, x] -> [z, u], which compute the other units u.
+    """Divides a dense layer into two lists of maps: x -> z, for its first `count` units z, and [z, x] -> [z, u].
 
-    layer: its affine map, and its activation if z are after that.  Collective: no.
+    u are the other units.
+
+    layer: the affine map of the layer, and its activation if z are taken after that.  Collective: no.
     """
     D, H = layer[0].n_in, layer[0].n_out
     first, others = ([replace(layer[0], n_out=n), *(replace(s, size=n) for s in layer[1:])] for n in (count, H - count))
@@ -97,7 +99,7 @@ def divided(layer: Sequence[Any], count: int) -> tuple[list[Map], list[Map]]:
 
 @dataclass(frozen=True)
 class Transposed(SameDerivative):
-    """b = V^T a, with the weights [V, c] (n_in, n_out + 1) of an affine map the other way; its biases c are not read.
+    """b = V^T a, with the weights [V, c] (n_in, n_out + 1) of the affine map to which it is tied; c is not read.
 
     A forward, a jvp and a vjp cost 2 n n_in n_out flops each.
     """
@@ -144,7 +146,7 @@ class Shift(SameSize):
         return 0
 
     def unfold(self, A: Array) -> Array:
-        """The inputs that weights multiply: none, (n, 0)."""
+        """Returns an array (n, 0), because the weights multiply no inputs."""
         return A[:, :0]
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
@@ -167,9 +169,10 @@ class Shift(SameSize):
 
 
 def mirrored(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]]:
-    """The layers with those of the decoder transposed: of K hidden layers j <= K/2 is tied to layer K + 1 - j.
+    """Ties the layers of the decoder to those of the encoder: of K hidden layers, layer K + 2 - j to layer j.
 
-    Raises UsageError for a net that is no mirror of dense layers.
+    Layers are counted from 1, and layer K + 1 is the output layer.  Raises UsageError unless all layers are dense, and
+    their sizes are symmetric around one code.
     """
     units, K = model.units, len(model.units)
     sizes = [n_in, *units, layers[-1][0].n_out]
@@ -198,7 +201,11 @@ def mirrored(model: Model, layers: list[list[Map]], n_in: int) -> list[list[Map]
 
 
 def mirrored_blocks(layers: list[list[Map]]) -> list[int | None]:
-    """The parameter block of each map: of layer j 2 j, of the one tied to it the same, and 2 j + 1 for its biases."""
+    """Returns the parameter block of each map.
+
+    Layer j of the encoder, from 0, has block 2 j.  The layer tied to it has the same block, and block 2 j + 1 for its
+    biases.
+    """
     half, numbers = len(layers) // 2, list[int | None]()
     for j, maps in enumerate(layers):
         own = 2 * j if j < half else 2 * (len(layers) - 1 - j)

@@ -1,4 +1,4 @@
-"""Skip connections as maps of a flat chain: columns that are passed on, copied, and added later."""
+"""Maps for skip connections in a flat chain: they copy columns, carry them past other maps, and add them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Carrying(Map):
-    """[b, c] of [a, c]: a map b(a) of the first columns, and the last `carried` columns c as they are."""
+    """[a, c] -> [b(a), c]: a map b of the first columns, while the last `carried` columns c pass unchanged."""
 
     map: Map
     carried: int
@@ -80,7 +80,10 @@ class Carrying(Map):
         return self.map.tangent(W, A[:, : self.map.n_in], B[:, : self.map.n_out])
 
     def _mean_derivative(self, W: Any, A: Array) -> Array:
-        """The mean over the rows of J of the map (its n_out, its n_in).  Cost: of most kinds n_out backward passes."""
+        """Computes the mean over points of J of the inner map, (its n_out, its n_in).
+
+        Cost: n_out backward passes for most kinds of maps; less for linear, patch-wise and elementwise ones.
+        """
         if {"linear", "patches"} & self.map.capabilities:
             return self.map.matrix(W)
         own, n_out = self._tangent(W, A, self.forward(W, A)), self.map.n_out
@@ -99,7 +102,7 @@ class Carrying(Map):
 
 
 def carrying(map: dict[str, Any], carried: int) -> Carrying:
-    """Rebuilds a Carrying from its spec: that of the map within, and the number of columns.  Collective: no."""
+    """Makes a Carrying from its spec: the spec of the inner map, and the number of carried columns.  Collective: no."""
     return Carrying(build(map), carried)
 
 
@@ -107,7 +110,7 @@ KINDS[Carrying.kind] = carrying
 
 
 def carry(map_: Map, carried: int) -> Map:
-    """Wraps a map so that `carried` further columns pass it as they are; without any it stays as it is.
+    """Wraps a map so that `carried` further columns pass it unchanged; for 0 columns it returns the map itself.
 
     Collective: no.
     """
@@ -119,12 +122,15 @@ def _bordered(inner: Array, corner: Array, rest: Array) -> Array:
 
 
 class Rearranging(Map):
-    """A map F that copies, inserts and adds columns, one for all points: `forward`, and `back`, the transpose of F."""
+    """A base for linear maps F without weights that copy, insert, move or add columns.
+
+    A kind defines `forward`, which is F, and `back`, which is its transpose.
+    """
 
     capabilities: ClassVar[frozenset[str]] = frozenset({"jacobian"})
 
     def back(self, dB: Array) -> Array:
-        """F^T dB, row by row: (n, n_out) -> (n, n_in)."""
+        """Computes F^T dB, row by row: (n, n_out) -> (n, n_in)."""
         raise NotImplementedError
 
     def tangent(self, W: Any, A: Array, B: Array) -> Tangent:
@@ -137,13 +143,13 @@ class Rearranging(Map):
         return self.back(self.back(M).T)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        """Adds a Gather of the columns that `forward` puts in another order."""
+        """Adds a Gather of the columns, in the order of `forward`."""
         return g.gathered(A, self.forward(None, numbered(self.n_in))[0])
 
 
 @dataclass(frozen=True)
 class Copy(Rearranging):
-    """[a, m, a] of [a, m]: a copy of the first `size` columns, behind `between` others."""
+    """[a, m] -> [a, m, a]: appends a copy of the first `size` columns after the `between` other columns m."""
 
     size: int
     between: int = 0
@@ -168,7 +174,7 @@ class Copy(Rearranging):
 
 @dataclass(frozen=True)
 class Turn(Rearranging):
-    """[m, a] of [a, m]: the first `first` of `size` columns behind the others."""
+    """[a, m] -> [m, a]: moves the first `first` of `size` columns to the end."""
 
     size: int
     first: int
@@ -191,7 +197,7 @@ class Turn(Rearranging):
 
 @dataclass(frozen=True)
 class Add(Rearranging):
-    """a + c of [a, c], both of `size` columns."""
+    """[a, c] -> a + c, both of `size` columns."""
 
     size: int
     kind: ClassVar[str] = "add"
@@ -221,9 +227,9 @@ class Add(Rearranging):
 
 @dataclass(frozen=True)
 class Stack(Rearranging):
-    """Images of `first` channels and behind them others of `second`, as many `pixels`, as images of both.
+    """Stacks the channels of two images with the same number of `pixels`: [a, c] -> [a_1, c_1, a_2, c_2, ...].
 
-    [a, c] with the channels of each pixel next to each other becomes [a_p, c_p] pixel by pixel.
+    a_p are the `first` channels of pixel p of the first image, c_p the `second` channels of the other one.
     """
 
     pixels: int

@@ -1,4 +1,4 @@
-"""Layers that end in values of their own choice, without derivatives: codes, which are bits or words, and codewords."""
+"""Layers without derivatives that choose among a few values: codes of bits or words, and quantisers with codewords."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Binary(Code):
-    """b_h = 1 if a_h > 0, else 0: bits.  The layer before it is fitted as if its units were sigmoids."""
+    """b_h = 1 if a_h > 0, else 0.  The weights before these bits are fitted as if they were sigmoids."""
 
     kind: ClassVar[str] = "binary"
     capabilities: ClassVar[frozenset[str]] = frozenset({"units", "elementwise"})
@@ -38,9 +38,9 @@ class Binary(Code):
 
 @dataclass(frozen=True)
 class OneHot(Code):
-    """b_h = 1 where a_h is the largest of its run of `words` numbers, of equals the first, else 0: a word a run.
+    """b_h = 1 where a_h is the largest of its run of `words` numbers (the first of equals), else 0.
 
-    The layer before it is fitted as if it were the identity.
+    Each run is a word of a code.  The weights before it are fitted as if it were the identity.
     """
 
     words: int
@@ -67,7 +67,7 @@ class OneHot(Code):
 class Quantiser(SameSize):
     """b = the codeword nearest to a (the first of equals), with the codebook as weights C (words, size).
 
-    The layer before it is fitted as if it were the identity.  Cost: 2 n words size flops.
+    The weights before it are fitted as if it were the identity.  Cost: 2 n words size flops.
     """
 
     size: int
@@ -89,7 +89,10 @@ class Quantiser(SameSize):
 
 
 def layer(place: Place) -> Built:
-    """A dense layer that ends in bits, words, or codewords.  Raises UsageError where the units are no runs of words."""
+    """Builds a dense layer that ends in bits, words or codewords.
+
+    Raises UsageError where the number of units is no multiple of model.words.
+    """
     words, units = place.model.words, place.units
     if place.kind == "argmax" and (words < 2 or units % words):
         raise UsageError(

@@ -1,4 +1,4 @@
-"""Convolution: one affine map of every patch of an image; and its transpose, which spreads every pixel over one."""
+"""Convolutions apply one affine map to every patch of an image; transposed ones spread every pixel over a patch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from macmpi.nets.layers.pooling import pooling
 from macmpi.typing import Array
 
 CACHED = 2**17
-"""Numbers of the patches that are in memory at a time: they stay in a core's cache."""
+"""Patches are made for a few points at a time, of about this number of numbers, so that they stay in a core's cache."""
 
 
 @dataclass(frozen=True)
 class Shared(SameDerivative):
     """b_p = V a_p + c for each patch a_p of an image, with weights W = [V, c] (units, columns + 1), the bias last.
 
-    Outputs are images of `units` channels, one pixel a patch, in rows with the channels last.
+    height, width, channels: of the input images; kernel: the side of a patch, in pixels.
+    The outputs are images with `units` channels and a pixel for each patch.  An image is a row with the channels last.
     """
 
     height: int
@@ -38,7 +39,7 @@ class Shared(SameDerivative):
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Height and width of the images that it gives."""
+        """Height and width of the output images."""
         raise NotImplementedError
 
     def images(self, shape: Shape) -> Shape:
@@ -73,13 +74,13 @@ class Shared(SameDerivative):
 
 
 def _runs(points: int, numbers: int) -> Iterator[slice]:
-    """Runs of points whose patches, of that many numbers each, stay in the cache."""
+    """Cuts points into runs whose patches stay in the cache.  numbers: how many the patches of one point hold."""
     step = max(CACHED // numbers, 1)
     return (slice(first, min(first + step, points)) for first in range(0, points, step))
 
 
 def _by_runs(A: Array, width: int, numbers: int, part: Callable[[Array], Array]) -> Array:
-    """part(A) (n, width), a run of points after the other."""
+    """Computes part(A) (n, width) by runs of points.  numbers: as in `_runs`."""
     B = np.empty((len(A), width), A.dtype)
     for rows in _runs(len(A), numbers):
         B[rows] = part(A[rows]).reshape(-1, width)
@@ -88,7 +89,10 @@ def _by_runs(A: Array, width: int, numbers: int, part: Callable[[Array], Array])
 
 @dataclass(frozen=True)
 class Convolution(Shared):
-    """The patches are `stride` pixels apart.  A forward, jvp or vjp costs 2 n positions columns units flops."""
+    """A convolution whose patches are `stride` pixels apart.
+
+    padding: as in `Patches`.  A forward, jvp or vjp costs 2 n positions columns units flops.
+    """
 
     stride: int = 1
     padding: str = "same"
@@ -102,7 +106,7 @@ class Convolution(Shared):
 
     @property
     def patches(self) -> Patches:
-        """The patches of an image that it reads."""
+        """The patches of an input image."""
         return Patches(self.height, self.width, self.channels, self.kernel, self.stride, self.padding)
 
     @property
@@ -135,10 +139,10 @@ class Convolution(Shared):
 
 @dataclass(frozen=True)
 class GroupedConvolution(Sparse, Convolution):
-    """Each unit reads the channels of its own group alone: of one channel a group this is a depthwise convolution.
+    """A convolution whose units read only the channels of their own group; with one channel a group it is depthwise.
 
-    The channels read and the units fall into `groups` runs of equal length.  Weights of other channels do not exist:
-    they are 0 and stay 0, and no derivative has them.  Products are those of all weights.
+    The input channels and the units are each cut into `groups` runs of equal length.  Weights of channels of other
+    groups do not exist: they are 0 and stay 0, and have no derivatives.  Products cost as much as with all weights.
     """
 
     groups: int = 1
@@ -157,10 +161,10 @@ class GroupedConvolution(Sparse, Convolution):
 
 @dataclass(frozen=True)
 class TransposedConvolution(Shared):
-    """The transpose of a convolution with stride `upsample`: every pixel adds a patch to an image so much larger.
+    """The transpose of a convolution with stride `upsample`: a pixel adds a patch to an image `upsample` times larger.
 
-    Its patches are those of its inputs with upsample - 1 rows and columns of zeros between their pixels.  Nothing is
-    multiplied by these zeros: a forward, jvp or vjp costs 2 n height width columns units flops.
+    Equivalently, it is a convolution of its inputs with upsample - 1 rows and columns of zeros between their pixels.
+    These zeros are not multiplied: a forward, jvp or vjp costs 2 n height width columns units flops.
     """
 
     upsample: int = 2
@@ -181,7 +185,7 @@ class TransposedConvolution(Shared):
 
     @property
     def there(self) -> Convolution:
-        """The convolution of the images that it gives, whose transpose it is."""
+        """The convolution, from output images to input images, whose transpose this map is."""
         return Convolution(*self.shape, self.units, self.channels, self.kernel, self.upsample)
 
     def unfold(self, A: Array) -> Array:
@@ -194,7 +198,10 @@ class TransposedConvolution(Shared):
         return around.cut(spread)
 
     def _spreading(self, W: Any) -> Array:
-        """A pixel adds its numbers times this to its patch: (channels, kernel^2 units), each kernel turned round."""
+        """Returns the matrix (channels, kernel^2 units) by which a pixel is multiplied to give the patch that it adds.
+
+        Its kernels are those of the weights, turned by 180 degrees.
+        """
         V = W[:, :-1].reshape(self.units, self.kernel, self.kernel, self.channels)
         return np.ascontiguousarray(V[:, ::-1, ::-1].transpose(3, 1, 2, 0)).reshape(self.channels, -1)
 
@@ -217,9 +224,10 @@ class TransposedConvolution(Shared):
 
 
 def layer(place: Place) -> Built:
-    """A convolution, its activation, and what pools its images, behind its site but for a codebook's.
+    """Builds a convolution with its activation and its pooling.
 
-    A softmax is one of the channels, at each pixel by itself.  Raises UsageError where images do not fit.
+    The pooling comes after the site, except with a softmax, where it comes before.  A softmax is over the channels of
+    each pixel.  Raises UsageError where the sizes of images do not allow the layer.
     """
     own = _of(place)
     if place.last and own.n_out != place.units:
@@ -234,7 +242,7 @@ def layer(place: Place) -> Built:
 
 
 def _of(place: Place) -> Shared:
-    """The map of a layer of convolutions.  Raises UsageError where no patch fits."""
+    """Makes the convolution of a layer.  Raises UsageError where its kernel or groups do not suit the images."""
     asked, key, (height, width, channels) = place.layer, place.key, place.shape
     size = height, width, channels, asked.channels, asked.kernel
     if asked.upsample > 1:

@@ -1,4 +1,7 @@
-"""Layers that no regression fits: radial basis functions, whose centres a trainer finds, and what fitters fit."""
+"""Layers whose weights no regression fits: radial basis functions, whose centres a trainer finds, and fitted layers.
+
+Fitters find the weights of the latter: sums of kernels, means over nearest neighbours, and trees.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +22,9 @@ class GaussianBasis(Map):
     J = -2/width^2 diag(b) (1 a^T - C).  A forward, a jvp and a vjp cost 2 n n_in n_out flops each, and a forward
     n n_out exponentials.
 
-    At its own centre b is 1 up to (D + 6) u ((2 ||c - s|| + 4 r) / width)^2, and never above 1, with s the mean of the
-    centres, r the root mean square of ||c - s||, D = n_in and u the unit roundoff: squared distances come from a
-    product of points and centres, not from their differences.
+    At its own centre b is 1 up to an error of (D + 6) u ((2 ||c - s|| + 4 r) / width)^2, and never above 1, where s is
+    the mean of the centres, r the root mean square of ||c - s||, D = n_in, and u the unit roundoff.  The error is not 0
+    because squared distances come from a product of points and centres (`squared_distances`).
     """
 
     n_in: int
@@ -55,7 +58,7 @@ class GaussianBasis(Map):
         return Tangent(jvp, vjp)
 
     def congruence(self, W: Any, A: Array, M: Array) -> Array:
-        """Mean of 4/width^4 (b b^T) * (a^T M a - C M a - (C M a)^T + C M C^T).  Cost: three products N H^2."""
+        """Computes the mean of 4/width^4 (b b^T) * (a^T M a - C M a - (C M a)^T + C M C^T).  Cost: 3 products N H^2."""
         B = self.forward(W, A)
         AM = A @ M
         cross = B.T @ (B * (AM @ W.T))
@@ -63,7 +66,7 @@ class GaussianBasis(Map):
         return total * (4.0 / self.width**4 / len(A))
 
     def pullback(self, W: Any, A: Array, M: Array) -> Array:
-        """Mean of 4/width^4 (a 1^T - C^T) Q (1 a^T - C), with Q = (b b^T) * M."""
+        """Computes the mean of 4/width^4 (a 1^T - C^T) Q (1 a^T - C), with Q = (b b^T) * M."""
         B = self.forward(W, A)
         Q = (B @ M) * B
         cross = A.T @ (Q @ W)
@@ -81,7 +84,7 @@ class GaussianBasis(Map):
 class Kernels(Map):
     """b = sum_m v_m exp(-||(a - c_m) / width||^2), with the weights [c_m, v_m] (examples, n_in + n_out).
 
-    Radial basis functions and the linear map that reads them, as one map: a fitter finds both.
+    It is radial basis functions and a linear map of them as one map, because a fitter finds both together.
     """
 
     n_in: int
@@ -98,7 +101,7 @@ class Kernels(Map):
 
     @property
     def basis(self) -> GaussianBasis:
-        """The Gaussians alone."""
+        """The radial basis functions alone, without the linear map."""
         return GaussianBasis(self.n_in, self.examples, self.width)
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
@@ -148,7 +151,7 @@ class Neighbours(Map):
         return found.astype(A.dtype, copy=False)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        """Adds a TopK, which gives the distances of the nearest examples, and behind these which they are."""
+        """Adds a TopK, which finds the nearest examples, and the mean of their values."""
         _, near = g.nearness(A, W[:, : self.n_in])
         count, names = g.constant(np.array([min(self.k, self.examples)])), [f"{near}_nearest", f"{near}_which"]
         g.nodes.append(g.onnx.helper.make_node("TopK", [near, count], names, names[0], largest=0))
@@ -158,11 +161,11 @@ class Neighbours(Map):
 
 @dataclass(frozen=True)
 class Trees(Map):
-    """b = sum_t v_t(a), where v_t is what stands in the leaf of tree t in which the point a ends.
+    """b = sum_t v_t(a), where v_t(a) are the values in the leaf of tree t that the point a reaches.
 
-    A tree is a row of the weights: the columns that its 2^depth - 1 nodes ask for, their thresholds, the values (n_out)
-    of its 2^depth leaves.  Node i goes on to 2 i + 1, or to 2 i + 2 where the column is above the threshold: no node
-    names another, so that the shape is known beforehand and any numbers are trees.  A branch that ends sooner
+    A tree is a row of the weights: for its 2^depth - 1 nodes the column that each compares, then their thresholds, then
+    the values (n_out) of its 2^depth leaves.  From node i a point goes to node 2 i + 1, or to 2 i + 2 if its column is
+    above the threshold.  So all trees have one shape, and any numbers are valid weights; a branch that ends early
     repeats its leaf.  Cost: n trees (depth + n_out) reads.
     """
 
@@ -176,7 +179,7 @@ class Trees(Map):
 
     @property
     def nodes(self) -> int:
-        """The number of a tree's nodes that are not leaves."""
+        """The number of nodes of a tree that are not leaves."""
         return int(2**self.depth) - 1
 
     @property
@@ -194,7 +197,7 @@ class Trees(Map):
         return B
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        """All trees at once: the node of each point and tree, (n, trees), level by level from the roots."""
+        """Adds all trees at once: the node of each point in each tree, (n, trees), level by level from the roots."""
         trees, nodes, whole = len(W), self.nodes, g.onnx.TensorProto.INT64
         columns = g.constant(np.clip(W[:, :nodes], 0, self.n_in - 1).astype(int).ravel())
         thresholds = g.constant(W[:, nodes : 2 * nodes].ravel())
@@ -213,7 +216,7 @@ class Trees(Map):
 
 
 def layer(place: Place) -> Built:
-    """One map, as many outputs as units: Gaussians, sums of them, means over nearest examples, or trees."""
+    """Builds a layer of one map, a row of outputs: Gaussians, sums of them, means over nearest examples, or trees."""
     model, sizes = place.model, (place.n_in, place.units)
     if place.kind == "rbf":
         return Built([GaussianBasis(*sizes, model.by_layer("width")[place.number])])

@@ -1,4 +1,4 @@
-"""Masked affine map: a dense layer of which most weights do not exist."""
+"""Sparse layers: affine maps of which most weights do not exist, as a mask says."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Masked(Sparse, Affine):
-    """b = V a + c with v_hi = 0 where unit h does not read input i; all biases c exist.
+    """b = V a + c, where v_hi = 0 if unit h does not read input i; all biases c exist.
 
-    mask: the connections as text (`as_text`).  Weights that do not exist are 0 and stay 0: no derivative has them.
-    Products are those of dense weights.
+    mask: the connections as text (`as_text`).
+    Weights that do not exist are 0 and stay 0, and have no derivatives.  Products cost as much as with all weights.
     """
 
     mask: str
@@ -44,13 +44,16 @@ class Masked(Sparse, Affine):
 
 
 def as_text(connections: Array) -> str:
-    """A matrix (units, inputs) of truth values as text.  Collective: no."""
+    """Writes a matrix (units, inputs) of truth values as text, compressed.  Collective: no."""
     packed = zlib.compress(np.packbits(np.asarray(connections, dtype=bool)).tobytes(), 9)
     return base64.b64encode(packed).decode("ascii")
 
 
 def from_text(text: str, units: int, inputs: int) -> Array:
-    """The matrix (units, inputs) of a text.  Raises ValueError where it is another, or damaged.  Collective: no."""
+    """Reads the matrix (units, inputs) that `as_text` wrote.  Raises ValueError for another size or a damaged text.
+
+    Collective: no.
+    """
     size = -(-units * inputs // 8)
     try:
         packed = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
@@ -71,16 +74,16 @@ def _connected(text: str, units: int, inputs: int) -> Array:
 
 
 def layer(place: Place) -> Built:
-    """Builds a sparse layer with its activation: connections are random, in a band, local in images, or given.
+    """Builds a sparse layer with its activation; connections are random, banded, local in images, or from a file.
 
-    Raises UsageError where they do not fit.
+    Raises UsageError where they do not suit the inputs.
     """
     text = as_text(_connections(place.layer, place))
     return Built([Masked(place.n_in, place.units, text), Activation(place.kind, place.units)])
 
 
 def _connections(asked: Asked, place: Place) -> Array:
-    """Marks the inputs that each unit reads: (units, inputs)."""
+    """Returns which inputs each unit reads: (units, inputs) bool.  Raises UsageError."""
     inputs, key = place.n_in, place.key
     if asked.connections == "random":
         found = drawn(asked.masks, inputs, max(round(asked.share * inputs), 1), asked.seed, place.number)
@@ -96,9 +99,10 @@ def _connections(asked: Asked, place: Place) -> Array:
 
 
 def drawn(masks: int, inputs: int, count: int, seed: int, number: int) -> Array:
-    """Masks (masks, inputs) of `count` connections each, in a stream of this layer's own.
+    """Draws random masks (masks, inputs) of `count` connections each.  Collective: no.
 
-    Drawn from hashes, so that every version of NumPy gives the same.  Collective: no.
+    number: that of the layer, so that each layer has its own masks.
+    They are drawn from hashes, so that they do not depend on the version of NumPy.
     """
     key = f"macmpi connections {seed} {number}".encode()
     keys = np.frombuffer(hashlib.shake_256(key).digest(8 * masks * inputs), "<u8").reshape(masks, inputs)
@@ -108,7 +112,7 @@ def drawn(masks: int, inputs: int, count: int, seed: int, number: int) -> Array:
 
 
 def _windows(masks: int, inputs: int, width: int) -> Array:
-    """Windows of neighbouring inputs, the first at the beginning and the last at the end: (masks, inputs)."""
+    """Places evenly spaced windows of `width` neighbouring inputs, from the first to the last one: (masks, inputs)."""
     starts = np.arange(masks) * (inputs - width) // max(masks - 1, 1)
     offset = np.arange(inputs) - starts[:, None]
     found: Array = (offset >= 0) & (offset < width)
@@ -116,7 +120,7 @@ def _windows(masks: int, inputs: int, width: int) -> Array:
 
 
 def _local(asked: Asked, shape: Shape, key: str) -> Array:
-    """Square windows of pixels in a square grid, row by row: (masks, inputs)."""
+    """Places square windows of pixels in a square grid, row by row: (masks, inputs).  Raises UsageError."""
     height, width, channels = shape
     _check_width(asked, min(height, width), key)
     side = math.isqrt(asked.masks)
@@ -131,7 +135,7 @@ def _check_width(asked: Asked, most: int, key: str) -> None:
 
 
 def _given(asked: Asked, inputs: int, key: str) -> Array:
-    """The connections of a file that has been read."""
+    """Returns the connections (units, inputs) that were read from a file.  Raises UsageError."""
     text = asked.connections.removeprefix(GIVEN)
     if text == asked.connections:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""The place of a layer in a net, with what a config says of it and what it reads; and what the layer is built of."""
+"""The place of a layer in a net, from which its maps are built: its entry in the config and its inputs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from macmpi.nets.layers import Map, Shape
 
 
 class Read(int):
-    """The number of inputs that a layer reads; shape: height, width and channels where they are images, else ()."""
+    """The number of inputs of a layer.
+
+    shape: height, width and channels where the inputs are images, otherwise ().
+    """
 
     shape: Shape
 
@@ -24,11 +27,11 @@ class Read(int):
 
     @property
     def words(self) -> str:
-        """Says in words what the inputs are."""
+        """Writes the kind and number of the inputs in words, for messages."""
         return "images of " + " x ".join(map(str, self.shape)) if self.shape else f"{self:,} numbers"
 
     def through(self, maps: Iterable[Map]) -> Read:
-        """The number and shape of the outputs of maps that read this, one after the other.  Collective: no."""
+        """Returns the number and shape of the outputs of maps that are applied to these inputs.  Collective: no."""
         size, shape = int(self), self.shape
         for map_ in maps:
             size, shape = map_.n_out, map_.images(shape)
@@ -39,12 +42,12 @@ class Read(int):
 class Place:
     """The place of a layer in a net, from which the files of nets/layers build it.
 
-    number: of the hidden layer, from 0; that of the output layer is the next one.
-    layer: its entry of model.hidden, or model.readout.
+    number: that of the hidden layer, from 0; the output layer has the next number.
+    layer: its entry in model.hidden, or model.readout.
     kind: the word of its activation.
-    units: its units, of the output layer the outputs.
+    units: the number of its units; in the output layer, that of the outputs.
     read: its inputs.
-    biased: a linear map has biases.
+    biased: whether its linear map has biases.
     """
 
     model: Model
@@ -62,7 +65,7 @@ class Place:
 
     @property
     def key(self) -> str:
-        """The key of the config that the layer has."""
+        """The key of the config under which the layer stands."""
         return "model.readout" if self.last else f"model.hidden.{self.number}"
 
     @property
@@ -71,9 +74,9 @@ class Place:
 
     @property
     def shape(self) -> Shape:
-        """Height, width and channels of the images that the layer reads, by its own `image` or the layer before.
+        """Height, width and channels of the images that the layer reads, from its own `image` or the layer before.
 
-        Raises UsageError where neither says so, or they have another number of inputs.
+        Raises UsageError where neither has them, or their product is not the number of inputs.
         """
         own, key, size = self.layer.image, self.key, self.n_in
         if not own and not self.read.shape:
@@ -92,15 +95,15 @@ class Place:
 
 @dataclass(frozen=True)
 class Built:
-    """A layer as maps.
+    """A layer as its file builds it.
 
-    maps: those up to its site.
-    pooled: maps that pool its images; the next layer begins with them.
-    behind: the number of maps behind its activation.
-    steps: the number of times that it is applied, each with a site of its own.
+    maps: its maps up to its site.
+    pooled: the maps that pool its images after the site; the next layer begins with them.
+    behind: the number of `maps` after its activation.
+    steps: the number of steps of a recurrent layer, each with a site of its own; otherwise 1.
     apart: the number of maps from one of these sites to the next.
-    blocks: the parameter block of each map, counted from 0, where maps share some; else ().
-    reads: the columns of the data that each map reads, or None; () where none does.
+    blocks: the parameter block of each map, counted from 0, where maps share blocks; otherwise ().
+    reads: the columns of the data that each map reads, or None; () where none reads data.
     """
 
     maps: list[Map]

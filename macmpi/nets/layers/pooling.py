@@ -1,4 +1,4 @@
-"""Pooling: each channel of an image, patch by patch, becomes its sum, its mean or its largest number."""
+"""Pooling replaces each patch of an image, channel by channel, by its sum, its mean or its largest number."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class Pooling(Map):
-    """b = U (s(a) a): sums U over patches of size x size pixels, channel by channel, of the pixels' shares s.
+    """b = U (s(a) * a): U sums over patches of size x size pixels, channel by channel; s(a) are the pixels' shares.
 
-    Patches do not overlap; pixels at the lower and right edge that fill none have the share 0.
+    Patches do not overlap.  Pixels at the lower and right edge that fill no patch have the share 0.
     """
 
     height: int
@@ -31,7 +31,7 @@ class Pooling(Map):
 
     @property
     def patches(self) -> Patches:
-        """The patches of an image that it reads."""
+        """The patches of an input image."""
         return Patches(self.height, self.width, self.channels, self.size, self.size, "none")
 
     @property
@@ -46,19 +46,19 @@ class Pooling(Map):
         return *self.patches.shape, self.channels
 
     def shares(self, A: Array) -> Array:
-        """The share of each number that its patch takes: (n, n_in)."""
+        """Computes the share s of each number in the output of its patch: (n, n_in)."""
         raise NotImplementedError
 
     def _pixels(self, A: Array) -> Array:
-        """The pixels of each patch: (n patches, size^2, channels)."""
+        """Returns the pixels of each patch: (n patches, size^2, channels)."""
         return self.patches.cut(A).reshape(-1, self.size**2, self.channels)
 
     def _sums(self, A: Array) -> Array:
-        """U A, row by row: (n, n_in) -> (n, n_out)."""
+        """Computes U A, row by row: (n, n_in) -> (n, n_out)."""
         return self._pixels(A).sum(axis=1).reshape(len(A), self.n_out)
 
     def _spread(self, B: Array) -> Array:
-        """U^T B, row by row: (n, n_out) -> (n, n_in)."""
+        """Computes U^T B, row by row: (n, n_out) -> (n, n_in)."""
         return self.patches.add(np.tile(B.reshape(-1, self.channels), self.size**2))
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
@@ -73,7 +73,7 @@ class Pooling(Map):
         return g.gathered(A, self.patches.cut(numbered(self.n_in)).reshape(-1, self.size**2, self.channels))
 
     def _together(self, A: Array) -> Array:
-        """Mean over points of the products of two inputs' shares: (n_in, n_in).  Cost: 2 n n_in^2 flops."""
+        """Computes the mean over points of s s^T, the products of shares: (n_in, n_in).  Cost: 2 n n_in^2 flops."""
         shares = self.shares(A)
         return shares.T @ shares / max(len(A), 1)
 
@@ -86,7 +86,7 @@ class Pooling(Map):
 
 @dataclass(frozen=True)
 class SumPooling(Pooling):
-    """The sum of each patch: its pixels have the share 1.  Of a codebook's shares it is a histogram of words."""
+    """The sum over each patch, whose pixels have the share 1; after a softmax over words it is a histogram of words."""
 
     kind: ClassVar[str] = "sum_pooling"
 
@@ -95,13 +95,13 @@ class SumPooling(Pooling):
         return np.repeat(inside, len(A), axis=0)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        """Adds a ReduceSum, which has its axes as an input."""
+        """Adds a ReduceSum, which unlike other reductions has its axes as an input."""
         return g.rows(g.node("ReduceSum", self._cut(g, A), g.constant(np.array([2])), keepdims=0), self.n_out)
 
 
 @dataclass(frozen=True)
 class AveragePooling(SumPooling):
-    """The mean of each patch: its pixels have equal shares."""
+    """The mean over each patch, whose pixels have equal shares."""
 
     kind: ClassVar[str] = "average_pooling"
 
@@ -114,7 +114,7 @@ class AveragePooling(SumPooling):
 
 @dataclass(frozen=True)
 class MaxPooling(Pooling):
-    """The largest number of each patch: the share of the first largest pixel is 1, that of the others 0."""
+    """The largest number of each patch: the largest pixel (the first of equals) has the share 1, the others 0."""
 
     kind: ClassVar[str] = "max_pooling"
 
@@ -132,7 +132,11 @@ POOLING: dict[str, Callable[..., Pooling]] = {"max": MaxPooling, "average": Aver
 
 
 def pooling(word: str, shape: Shape, size: int, key: str) -> list[Map]:
-    """The map that pools images, none where patches are single pixels.  Raises UsageError.  Collective: no."""
+    """Makes the map that pools images of `shape`, as a list; [] where patches are single pixels.  Raises UsageError.
+
+    word: "max", "average" or "sum"; size: the side of a patch; key: that of the layer, for the message.
+    Collective: no.
+    """
     if size == 1:
         return []
     found = POOLING[word](*shape, size)

@@ -1,4 +1,4 @@
-"""A recurrent layer: its first state, and the steps behind that."""
+"""Recurrent layers as maps of a flat chain: the first state, and then the steps."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from macmpi.typing import Array
 
 @dataclass(frozen=True)
 class FirstState(Rearranging):
-    """b = [0, a]: `units` zeros, the state before the first step, and the inputs of that step.
+    """a -> [0, a]: puts the state before the first step, `units` zeros, in front of the inputs a of that step.
 
-    memory: the weights that multiply the state begin as this share of a matrix: the identity or an orthogonal one.
+    memory: the weights that multiply the state begin as this multiple of a matrix.
+    identity: whether this matrix is the identity; otherwise it is a random orthogonal one.
     """
 
     n_in: int
@@ -34,7 +35,7 @@ class FirstState(Rearranging):
         return self.units + self.n_in
 
     def remembered(self, random: Any) -> Array:
-        """`memory` times the identity, as Le, Jaitly and Hinton (2015) have it, or a random orthogonal matrix."""
+        """Returns `memory` times the identity, as Le, Jaitly and Hinton (2015), or a random orthogonal matrix."""
         Q, R = np.linalg.qr(random.standard_normal((self.units, self.units)))
         return self.memory * (np.eye(self.units) if self.identity else Q * np.sign(np.diag(R)))
 
@@ -47,7 +48,10 @@ class FirstState(Rearranging):
 
 @dataclass(frozen=True)
 class Remember(Rearranging):
-    """[h, x, p, h] of [h, p, x]: the state and the next inputs; behind them all states so far, p of `past` numbers."""
+    """[h, p, x] -> [h, x, p, h]: the next step reads [h, x]; the state h also joins the earlier states p.
+
+    h: the present state, of `units` numbers; x: the `inputs` of the next step; p: earlier states, `past` numbers.
+    """
 
     units: int
     past: int
@@ -73,15 +77,15 @@ class Remember(Rearranging):
 
 
 UNBOUNDED = ("relu", "leaky_relu", "linear")
-"""Activations under which recurrent weights begin as a share of the identity."""
+"""The activations with which recurrent weights begin as a multiple of the identity."""
 
 
 def layer(place: Place) -> Built:
-    """A first state, then an affine map and its activation for each step, which reads its own part of the data.
+    """Builds a recurrent layer: the first state, then for each step an affine map and its activation.
 
-    Behind another recurrent layer it reads the states of that.  Those that it carries on become coordinates where it
-    has sites, as what skips carry does; data do not.  Raises UsageError where the inputs are not as many equal parts,
-    or are neither data nor states.
+    Each step reads its own part of the data or, after another recurrent layer, a state of that layer.  States that are
+    carried past a step become coordinates at its site, like the columns of skips; data do not.
+    Raises UsageError where the inputs cannot be cut into `steps` equal parts, or are neither data nor states.
     """
     asked, key = place.layer, place.key
     before = place.model.tables.get(place.number - 1)
@@ -111,7 +115,11 @@ def layer(place: Place) -> Built:
 
 
 def _steps(place: Place, inputs: int) -> Iterator[list[Map]]:
-    """The maps of each step; behind the state are those before it, if all are given, then states not read yet."""
+    """Yields the maps of each step.
+
+    They carry along, after the present state, the earlier states (where all states are outputs) and then the inputs
+    that are not read yet (where these are states of another layer).
+    """
     asked, units, every = place.layer, place.units, place.layer.given > 1
     for t in range(asked.steps):
         rest, past = (asked.steps - 1 - t) * inputs if place.number else 0, t * units if every else 0
@@ -123,6 +131,6 @@ def _steps(place: Place, inputs: int) -> Iterator[list[Map]]:
 
 
 def _some(numbers: Sequence[int]) -> str:
-    """The first and the last of some numbers."""
+    """Writes some numbers for a message; of more than 8, the first six and the last."""
     shown = [*map(str, numbers)] if len(numbers) <= 8 else [*map(str, numbers[:6]), "...", str(numbers[-1])]
     return " or ".join(shown) if len(shown) < 3 else ", ".join(shown)

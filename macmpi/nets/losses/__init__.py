@@ -1,7 +1,7 @@
-"""Losses by point: what each declares, and the registry.
+"""The losses of a point: the properties that each declares, and the table of all losses.
 
-All values carry the paper's 1/2 and are sums over points; a record divides them by N.  To add one that is a sum over
-outputs, write a subclass of ByOutput and add a row to LOSSES, or give it by an entry point (docs/extending/loss.md).
+Values contain the paper's 1/2.  They are summed over points; a record divides the sums by N.  To add a loss that is a
+sum over outputs, write a subclass of ByOutput and add a row to LOSSES, or an entry point (docs/extending/loss.md).
 """
 
 from __future__ import annotations
@@ -19,46 +19,47 @@ from macmpi.typing import Array
 
 
 class Root:
-    """A factor B of a loss's curvature, B^T B, at one set of outputs: a dataclass of arrays.
+    """A factor B of the curvature B^T B of a loss, at some outputs F (n, L); a dataclass of arrays.
 
-    residual (n, L): q with B^T q = -gradient, so that near the outputs the loss is 1/2 ||q - B dF||^2 + constant.
+    residual (n, L): q with B^T q = -gradient, so that the loss at F + dF is about 1/2 ||q - B dF||^2 + constant.
     """
 
     residual: Array
 
     def times(self, dF: Array) -> Array:
-        """B dF, row by row."""
+        """Computes B dF, row by row."""
         raise NotImplementedError
 
     def transposed(self, dF: Array) -> Array:
-        """B^T dF, row by row; of a symmetric B `times`."""
+        """Computes B^T dF, row by row, here for a symmetric B."""
         return self.times(dF)
 
     def normal(self, dF: Array) -> Array:
-        """B^T B dF, row by row."""
+        """Computes B^T B dF, row by row."""
         raise NotImplementedError
 
     def after(self, tangent: Tangent) -> Tangent:
-        """B J for a tangent J of the outputs."""
+        """Returns the tangent B J, for a tangent J of the outputs."""
         return compose([tangent, Tangent(self.times, self.transposed)])
 
     def astype(self, dtype: np.dtype | type, copy: bool = False) -> Self:
-        """The root in a precision."""
+        """Converts the arrays of the root to a precision."""
         return self.__class__(*(part.astype(dtype, copy=copy) for part in vars(self).values()))
 
 
 class Loss:
-    """A loss of targets Y (n, L) and outputs F (n, L), never below 0 and convex in F, or nearly so.
+    """A loss of targets Y (n, L) and outputs F (n, L) that is never below 0 and convex in F, or nearly so.
 
-    by_output -- it is a sum over outputs, a ByOutput; labels -- targets are classes, one-hot;
-    unit_hessian -- B is the identity, of every point;
-    curvature -- B^T B is its "hessian", a "majoriser" (the loss lies nowhere above 1/2 ||q - B dF||^2 + constant), or a
-        "bound" of the Hessian at the outputs from above;
+    by_output -- whether it is a sum over outputs, a ByOutput;
+    labels -- whether targets are classes, one-hot;
+    unit_hessian -- whether B is the identity at every point;
+    curvature -- whether B^T B is the "hessian"; a "majoriser", so that the loss is nowhere above 1/2 ||q - B dF||^2 +
+        constant; or a "bound", which is an upper bound of the Hessian at the outputs;
     stiffness -- about the largest eigenvalue of B^T B;
-    link -- a key of LINKS: what it makes of outputs is the prediction;
-    scaled -- targets may be shifted and scaled; where not, they are taken as they are;
-    targets -- the targets that it takes, in words;
-    missing -- targets may be NaN: such an output adds nothing to value, residual or B.
+    link -- a key of LINKS, the function that turns outputs into predictions;
+    scaled -- whether targets may be shifted and scaled;
+    targets -- the targets that it admits, in words;
+    missing -- whether targets may be NaN; such an output adds nothing to value, residual or B.
     """
 
     by_output: ClassVar[bool]
@@ -80,35 +81,35 @@ class Loss:
         def stiffness(self) -> float: ...
 
     def admits(self, Y: Array) -> Array:
-        """Tells which targets it takes, number by number; of NaN anything."""
+        """Returns which targets the loss admits, number by number; for NaN the answer has no meaning."""
         return np.ones(Y.shape, dtype=bool)
 
     def width(self, Y: Array) -> int:
-        """The number of outputs that it compares with these targets."""
+        """Returns the number of outputs that belong to these targets."""
         return Y.shape[1]
 
     def value(self, Y: Array, F: Array) -> Array:
-        """The loss of each row of outputs F (n, L) with targets Y: (n,)."""
+        """Computes the loss of each row of outputs F (n, L) with targets Y: (n,)."""
         raise NotImplementedError
 
     def residual(self, Y: Array, F: Array) -> Array:
-        """-gradient with respect to F: (n, L)."""
+        """Computes minus the gradient with respect to F: (n, L)."""
         raise NotImplementedError
 
     def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
-        """Value and residual, the same numbers in one pass."""
+        """Computes `value` and `residual` in one pass; each has the same bits as by itself."""
         return self.value(Y, F), self.residual(Y, F)
 
     def root(self, Y: Array, F: Array) -> Root:
-        """A factor of the curvature at these outputs."""
+        """Computes the factor B of the curvature at these outputs."""
         raise NotImplementedError
 
     def congruence(self, Y: Array, F: Array, M: Array) -> Array:
-        """Mean over rows of B M B^T, (L, L); may be M itself."""
+        """Computes the mean over rows of B M B^T, (L, L); it may return M itself."""
         raise NotImplementedError
 
     def hessian(self, Y: Array, F: Array) -> Array:
-        """Mean over rows of B^T B, (L, L)."""
+        """Computes the mean over rows of B^T B: (L, L)."""
         raise NotImplementedError
 
 
@@ -134,19 +135,23 @@ LOSSES: dict[str, Loss] = {
 }
 
 GROUP = "macmpi.losses"
-"""Entry points by which other packages give losses: a name -> a Loss, a frozen dataclass."""
+"""The group of entry points by which other packages add losses: a name, and a Loss that is a frozen dataclass."""
 
 
 def loss_named(name: str) -> Loss:
-    """A row of LOSSES, or another package's; "auto" is the squared error.  Raises KeyError.  Collective: no."""
+    """Returns a loss by its name, from LOSSES or another package; "auto" is the squared error.  Raises KeyError.
+
+    Collective: no.
+    """
     found: Loss = registered(LOSSES, GROUP, "squared" if name == "auto" else name)
     return found
 
 
 def loss_of(config: Config, sizes: Sizes | None = None) -> Loss:
-    """The loss of a config, with those numbers of [loss] that it has a field for, where they are given.
+    """Returns the loss of a config, with the values of those keys of [loss] that it has as fields.
 
-    sizes: of the data whose targets it is to compare.  Collective: no.
+    sizes: those of the data; where each output of a point has its own weight, the loss is that of such targets.
+    Collective: no.
     """
     found: Any = loss_named(config.model.loss)
     own = {field.name for field in fields(found)}

@@ -1,12 +1,14 @@
-"""Losses that are sums over outputs: value, slope and curvature of each output by itself; some outputs may be missing.
+"""Losses that are sums over outputs: loss(y, f) = sum_l v(y_l, f_l), where targets y_l may be missing.
 
-loss(y, f) = sum_l v(y_l, f_l), and B = diag(sqrt(c(y_l, f_l))) for curvatures c.  Robust ones grow as |y - f|, so that
-a few targets far off decide little.  Their curvature is the majoriser slope / r of iteratively reweighted least
-squares: the Hessian is 0 or nearly so where |r| is large, q = -slope / sqrt(0) would not exist, and a Gauss-Newton step
-would be far too long; the loss lies below the majoriser's parabola, so that whatever lowers this lowers the loss.
+Their factor is B = diag(sqrt(c(y_l, f_l))), for curvatures c.
 
-Those of truth values and of counts are half deviances, whose outputs are the logarithms of odds and of means; inverse
-links turn these into what the net predicts.
+Robust losses grow like |r|, r = y - f, so that a few outlying targets have little influence.  Their Hessian is 0 or
+nearly so for large |r|; with it q = -slope / sqrt(0) would not exist, and Gauss-Newton steps would be far too long.
+Therefore c is the majoriser |slope / r| of iteratively reweighted least squares: the loss is below its parabola, so
+that a step which lowers the parabola lowers the loss.
+
+The losses of truth values and of counts are half deviances.  Their outputs are logarithms of odds and of means, and
+their links turn these into predictions.
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ from macmpi.nets.losses import Loss, Root
 from macmpi.typing import Array
 
 SMALLEST = 1e-12
-"""Curvatures are kept above this, so that q = -slope / sqrt(curvature) stays finite."""
+"""The smallest curvature that is used, so that q = -slope / sqrt(curvature) is finite."""
 
 STAND_IN = 1.0
-"""A missing target is taken for this number, which changes nothing: what comes of it is replaced by 0."""
+"""The number that is computed with in place of a missing target, before the result is replaced by 0."""
 
 
 @dataclass(frozen=True)
 class DiagonalRoot(Root):
-    """B = diag(s), s (n, L)."""
+    """The factor B = diag(s) of the curvature at each point, with s (n, L)."""
 
     residual: Array
     s: Array
@@ -46,9 +48,10 @@ class DiagonalRoot(Root):
 
 @dataclass(frozen=True)
 class ByOutput(Loss):
-    """sum_l v(y_l, f_l).  A subclass has `values`, `slopes` and `curvatures`, (n, L) each, and says what it declares.
+    """sum_l v(y_l, f_l).  A subclass defines `values`, `slopes` and `curvatures`, (n, L) each, and its declarations.
 
-    missing: NaN among the targets stands for none.  Fields of a subclass that are keys of [loss] are taken from there.
+    missing: whether NaN among the targets stands for a missing one.
+    Fields of a subclass with the name of a key of [loss] get the value of that key.
     """
 
     missing: bool = field(default=False, kw_only=True)
@@ -60,15 +63,15 @@ class ByOutput(Loss):
         return False
 
     def values(self, Y: Array, F: Array) -> Array:
-        """v(y, f), at least 0."""
+        """Computes v(y, f) >= 0 for each output."""
         raise NotImplementedError
 
     def slopes(self, Y: Array, F: Array) -> Array:
-        """dv/df."""
+        """Computes the slope dv/df for each output."""
         raise NotImplementedError
 
     def curvatures(self, Y: Array, F: Array) -> Array:
-        """c(y, f) >= 0."""
+        """Computes the curvature c(y, f) >= 0 for each output."""
         raise NotImplementedError
 
     def value(self, Y: Array, F: Array) -> Array:
@@ -93,7 +96,7 @@ class ByOutput(Loss):
         return np.sqrt(self._where_seen(lambda Y, F: np.maximum(self.curvatures(Y, F), SMALLEST), Y, F))
 
     def _where_seen(self, of: Callable[[Array, Array], Array], Y: Array, F: Array) -> Array:
-        """of(Y, F) where there are targets, 0 elsewhere."""
+        """Computes of(Y, F), (n, L), and replaces it by 0 where a target is missing."""
         if not self.missing:
             return of(Y, F)
         seen = ~np.isnan(Y)
@@ -105,9 +108,10 @@ class ByOutput(Loss):
 
 @dataclass(frozen=True)
 class Metric:
-    """A positive definite form c^T M c: M a number (), a diagonal (H,), or a symmetric matrix (H, H), as arrays.
+    """A positive definite form c^T M c.
 
-    inverse = M^-1 and root = M^(1/2) are of the same kind.
+    M: an array, a number (), a diagonal (H,), or a symmetric matrix (H, H).
+    inverse, root: M^-1 and M^(1/2), of the same shape.
     """
 
     M: Array
@@ -115,12 +119,12 @@ class Metric:
     root: Array
 
     def square(self, C: Array) -> Array:
-        """c^T M c, row by row: (n,)."""
+        """Computes c^T M c for each row c of C: (n,)."""
         return self.M * row_dots(C, C) if self.M.ndim == 0 else row_dots(times(C, self.M), C)
 
 
 def metric(M: float | Array, dtype: np.dtype | type = np.float64) -> Metric:
-    """The metric of M in `dtype`.  Cost for a matrix: an eigen-decomposition, about 9 H^3 flops."""
+    """Makes the metric of M, with arrays of `dtype`.  Cost for a matrix: about 9 H^3 flops (eigenvectors)."""
     form = np.asarray(M, dtype=np.float64)
     if form.ndim < 2:
         inverse, root = 1.0 / form, np.sqrt(form)
@@ -131,18 +135,18 @@ def metric(M: float | Array, dtype: np.dtype | type = np.float64) -> Metric:
 
 
 def times(C: Array, M: Array, out: Array | None = None) -> Array:
-    """M c for each row c of C (n, H), or of (n, L, H)."""
+    """M c for each row c of C (n, H) or (n, L, H), where M is a number (), a diagonal (H,) or a matrix (H, H)."""
     return np.matmul(C, M, out=out) if M.ndim == 2 else np.multiply(C, M, out=out)
 
 
 def dense(M: Array, size: int) -> Array:
-    """M as a matrix (size, size), in float64."""
+    """Returns M, a number (), a diagonal (size,) or a matrix, as a matrix (size, size) in float64."""
     return np.array(M, float) if M.ndim == 2 else np.diag(np.broadcast_to(M.astype(float), size))
 
 
 @dataclass(frozen=True)
 class SquaredRoot(Root):
-    """B = M^(1/2)."""
+    """The factor B = M^(1/2) of the curvature at each point; weight is M^(1/2), squared_weight is M."""
 
     residual: Array
     weight: Array
@@ -160,10 +164,10 @@ class SquaredRoot(Root):
 
 @dataclass(frozen=True)
 class Squared(ByOutput):
-    """1/2 (y - f)^T M (y - f), M the identity unless a metric is given.
+    """1/2 (y - f)^T M (y - f), where M is the identity unless a metric is given.
 
-    missing: of the identity alone, NaN among the targets stands for none.  `values`, `slopes` and `curvatures` are of
-    each output under the identity.
+    missing: whether NaN among the targets stands for a missing one; only with the identity.
+    `values`, `slopes` and `curvatures` are those of the identity.
     """
 
     metric: Metric = field(default_factory=lambda: metric(1.0))
@@ -221,7 +225,7 @@ class Squared(ByOutput):
         return super().hessian(Y, F) if self.missing else dense(self.metric.M, F.shape[1])
 
     def _off(self, Y: Array, F: Array) -> Array:
-        """y - f, 0 where y is missing."""
+        """Computes y - f, which is 0 where y is missing."""
         R = Y - F
         if self.missing:
             R[np.isnan(R)] = 0.0
@@ -233,9 +237,9 @@ class Squared(ByOutput):
 
 @dataclass(frozen=True)
 class Huber(ByOutput):
-    """r^2 / 2 for |r| <= threshold, else threshold (|r| - threshold / 2), r = y - f.
+    """r^2 / 2 for |r| <= threshold, otherwise threshold (|r| - threshold / 2), where r = y - f.
 
-    Curvature min(1, threshold / |r|).  threshold: in units of the scaled targets.
+    The curvature is min(1, threshold / |r|).  threshold: in units of the scaled targets.
     """
 
     threshold: float = 1.0
@@ -255,9 +259,9 @@ class Huber(ByOutput):
 
 @dataclass(frozen=True)
 class Absolute(ByOutput):
-    """sqrt(r^2 + smoothing^2) - smoothing, r = y - f: |r| but near 0.  Curvature 1 / sqrt(r^2 + smoothing^2).
+    """sqrt(r^2 + smoothing^2) - smoothing, where r = y - f, which is about |r| for large r.
 
-    smoothing: in units of the scaled targets.
+    The curvature is 1 / sqrt(r^2 + smoothing^2).  smoothing: in units of the scaled targets.
     """
 
     smoothing: float = 0.05
@@ -298,9 +302,9 @@ LINKS: dict[str, Callable[[Array], Array]] = {
 
 @dataclass(frozen=True)
 class Logistic(ByOutput):
-    """log(1 + exp f) - y f for each output, y in [0, 1]: several labels a point, or shares.  p = 1 / (1 + exp(-f)).
+    """log(1 + exp f) - y f for each output, where y in [0, 1]: several labels of a point, or shares.
 
-    Slope p - y, curvature p (1 - p).
+    The slope is p - y and the curvature p (1 - p), with p = 1 / (1 + exp(-f)).
     """
 
     link: ClassVar[str] = "sigmoid"
@@ -312,11 +316,11 @@ class Logistic(ByOutput):
         return (Y >= 0.0) & (Y <= 1.0)
 
     def values(self, Y: Array, F: Array) -> Array:
-        """max(f, 0) - y f + log(1 + exp(-|f|)), its first part as (1 - y) f or -y f, so that no digits cancel."""
+        """max(f, 0) - y f + log(1 + exp(-|f|)), with max(f, 0) - y f as (1 - y) f or -y f, so that no digits cancel."""
         return np.where(F > 0.0, 1.0 - Y, -Y) * F + np.log1p(np.exp(-np.abs(F)))
 
     def slopes(self, Y: Array, F: Array) -> Array:
-        """p - y as (1 - y) - (1 - p) where f > 0, so that what is left of 1 has digits."""
+        """p - y, computed as (1 - y) - (1 - p) where f > 0, so that small 1 - p keep their digits."""
         small = LINKS["sigmoid"](-np.abs(F))
         return np.where(F > 0.0, (1.0 - Y) - small, small - Y)
 
@@ -326,14 +330,14 @@ class Logistic(ByOutput):
 
 
 LARGEST = 30.0
-"""Logarithms of means beyond this, 1e13, are no counts: exp goes on as its parabola there, and overflows nowhere."""
+"""Beyond this output, a mean of 1e13, exp is continued by its parabola, so that it does not overflow."""
 
 
 @dataclass(frozen=True)
 class Poisson(ByOutput):
-    """exp f - y f + y log y - y for each output, y >= 0: half the deviance of counts of mean exp f.
+    """exp f - y f + y log y - y for each output, y >= 0: half the deviance of counts with mean exp f.
 
-    The slope is exp f - y and the curvature max(exp f, y).  With exp f alone, the Hessian, a Newton step from far below
+    The slope is exp f - y, and the curvature max(exp f, y).  With the Hessian exp f alone, a Newton step from far below
     log y would be exponentially too long; with the maximum no step is longer than 1.
     """
 
@@ -360,5 +364,5 @@ class Poisson(ByOutput):
 
 
 def _exp_within(F: Array) -> tuple[Array, Array]:
-    """exp of f, at most of LARGEST, and how far f is beyond that."""
+    """Computes exp(min(f, LARGEST)), and max(f - LARGEST, 0)."""
     return np.exp(np.minimum(F, LARGEST)), np.maximum(F - LARGEST, 0.0)

@@ -1,4 +1,4 @@
-"""The best constant of a loss: the outputs of a net that knows nothing of its inputs."""
+"""Computes the best constant of a loss: the best outputs of a net that ignores its inputs."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from macmpi.reductions import OverPoints
 from macmpi.typing import Array
 
 RARE = 1e-12
-"""The least share of a class; the logarithm of a smaller one is no usable output."""
+"""The smallest share of a class whose logarithm is used as an output; it replaces smaller shares."""
 
 ROUNDS, NEAR = 60, 1e-10
-"""Newton's steps at most, and the length of one below which there is no other; a constant that lies at infinity, as of
-counts that are all 0, is some ROUNDS away by then."""
+"""The largest number of Newton steps, and the length of a step after which no other one follows.  Where the best
+constant is at infinity, as for counts that are all 0, the steps end at about -ROUNDS."""
 
 
 def best_constant(loss: Loss, Y: Array, over: OverPoints, n: float, weights: Array | None = None) -> Array:
-    """argmin over c of sum_n loss(y_n, c): (L,), in float64: of squares the mean, of labels the logarithms of shares.
+    """argmin over c of sum_n loss(y_n, c): (L,) float64.
 
-    n: points that `over` sums over, or the sum of their weights; weights: of the points.  Collective: where `over` is.
+    It is the mean for squared errors, and the logarithms of the classes' shares for labels.
+    over: sums over points; n: the number of points that it sums over, or the sum of their weights.
+    weights (n,): of the points; None for 1.  Collective: where `over` is.
     """
     if not (loss.labels or loss.unit_hessian):
         return by_newton(loss, Y, over, weights)
@@ -30,9 +32,9 @@ def best_constant(loss: Loss, Y: Array, over: OverPoints, n: float, weights: Arr
 
 
 def by_newton(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = None) -> Array:
-    """The best constant of a sum over outputs, c <- c + (sum of residuals) / (sum of curvatures) from 0.
+    """c <- c + (sum of residuals) / (sum of curvatures), from 0, until c is the best constant of a sum over outputs.
 
-    weights: of the points.  Collective: where `over` is.
+    weights: as in `best_constant`.  Collective: where `over` is.
     """
     c = np.zeros(loss.width(Y))
     for _ in range(ROUNDS):
@@ -45,7 +47,7 @@ def by_newton(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = No
 
 
 def constant_error(loss: Loss, Y: Array, c: Array, over: OverPoints, n: float, weights: Array | None = None) -> float:
-    """E1 per point of a constant; n, weights: as of `best_constant`.  Collective: where `over` is."""
+    """Computes E1 per point of a constant c (L,).  n, weights: as in `best_constant`.  Collective: where `over` is."""
 
     def part(rows: slice) -> tuple[Array, ...]:
         own = weighted(loss, at(weights, rows))
@@ -57,11 +59,12 @@ def constant_error(loss: Loss, Y: Array, c: Array, over: OverPoints, n: float, w
 
 
 def start_targets(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = None) -> Array:
-    """Targets of the least-squares fit that an output layer begins with: (n, L), of squared errors and labels Y.
+    """Returns the targets (n, L) of the least-squares fit with which an output layer begins.
 
-    Else c + residual / (mean curvature) at the best constant c, where a Gauss-Newton step from c leads; so missing
-    targets are replaced by c, and outliers drawn nearer.  Behind a link, where such steps may be long, c alone.
-    weights: of the points.  Collective: where `over` is.
+    They are Y for squared errors and labels.  For other losses without a link they are c + residual / (mean curvature)
+    at the best constant c, the outputs to which a Gauss-Newton step from c leads; so missing targets become c, and
+    outliers move nearer to it.  For losses with a link, whose steps may be long, they are c alone.
+    weights: as in `best_constant`.  Collective: where `over` is.
     """
     if loss.labels or loss.unit_hessian:
         return Y
@@ -75,7 +78,7 @@ def start_targets(loss: Loss, Y: Array, over: OverPoints, weights: Array | None 
 
 
 def _sums(loss: Loss, Y: Array, c: Array, weights: Array | None) -> tuple[Array, Array, Array]:
-    """The weight of points, and sums over them, as they weigh, of residuals and of curvatures at a constant."""
+    """Computes the total weight of points, and their weighted sums of residuals and of curvatures at a constant c."""
     n, own = len(Y), weighted(loss, weights)
     F = np.broadcast_to(c, (n, len(c)))
     curvature = n * np.diag(own.hessian(_wide(Y), F)) if n else np.zeros(len(c))

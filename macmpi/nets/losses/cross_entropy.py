@@ -1,4 +1,4 @@
-"""The cross-entropy of labels."""
+"""Cross-entropy, the loss of labels."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from macmpi.typing import Array
 
 
 def _largest(A: Array) -> Array:
-    """Gives the place of each row's largest number among all numbers of A, row by row."""
+    """Returns the place of the largest number of each row among all numbers of A, row by row."""
     return np.arange(0, A.size, A.shape[1]) + A.argmax(axis=1)
 
 
 @dataclass(frozen=True)
 class CrossEntropyRoot(Root):
-    """B = (I - s s^T) diag(s), with s = sqrt(p): B^T B = diag(p) - p p^T."""
+    """The factor B = (I - s s^T) diag(s) with s = sqrt(p), so that the curvature is B^T B = diag(p) - p p^T."""
 
     residual: Array
     s: Array
 
     def normal(self, dF: Array) -> Array:
         P = self.s * self.s
-        dF = dF - dF.take(_largest(P))[:, None]  # what all outputs gain alike changes nothing
+        dF = dF - dF.take(_largest(P))[:, None]  # an equal change of all outputs has no effect
         return P * (dF - row_dots(P, dF)[:, None])
 
     def times(self, dF: Array) -> Array:
@@ -40,9 +40,10 @@ class CrossEntropyRoot(Root):
 
 @dataclass(frozen=True)
 class CrossEntropy(Loss):
-    """-sum_l y_l log p_l with p = softmax(f), for one-hot targets y.  Gradient p - y, Hessian diag(p) - p p^T.
+    """-sum_l y_l log p_l with p = softmax(f), for one-hot targets y.
 
-    The rest of 1, without the largest p, is added up, not subtracted: losses far below the rounding of 1 have digits.
+    The gradient is p - y, the Hessian diag(p) - p p^T.  1 - max p is computed as the sum of the other p, so that losses
+    far below the rounding error of 1 keep their digits.
     """
 
     by_output: ClassVar[bool] = False
@@ -54,7 +55,7 @@ class CrossEntropy(Loss):
     missing: ClassVar[bool] = False
     stiffness: ClassVar[float] = 1.0
     SMALLEST: ClassVar[float] = 1e-12
-    """Probabilities in the Hessian's factor are kept above this, so that q = (y - p) / s stays finite."""
+    """The smallest probability that is used in B, so that q = (y - p) / s is finite."""
 
     def admits(self, Y: Array) -> Array:
         return (Y == 0.0) | (Y == 1.0)
@@ -91,7 +92,7 @@ class CrossEntropy(Loss):
         return CrossEntropyRoot(self.residual(Y, F) / s, s)
 
     def congruence(self, Y: Array, F: Array, M: Array) -> Array:
-        """Mean of S A S with A = diag(s) M diag(s) and S = I - s s^T."""
+        """Computes the mean of S A S with A = diag(s) M diag(s) and S = I - s s^T."""
         s = np.sqrt(self._probabilities(F))
         T = s * ((s * s) @ M)
         q = row_dots(s * s, (s * s) @ M)

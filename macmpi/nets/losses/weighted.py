@@ -1,4 +1,4 @@
-"""Losses that weigh: w_n times that of a point, as of w_n points in its place, or v_nl times that of an output."""
+"""Weighted losses: w_n times the loss of a point, as if it were w_n points, or v_nl times the loss of an output."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from macmpi.typing import Array
 
 
 def weighted(loss: Any, weights: Array | None) -> Any:
-    """The loss of points with these weights (n,), in their order; the loss itself where there are none.
+    """Returns the loss of points with weights (n,), in the order of the points; without weights, the loss itself.
 
     Collective: no.
     """
@@ -23,7 +23,7 @@ def weighted(loss: Any, weights: Array | None) -> Any:
 
 @dataclass(frozen=True)
 class WeightedRoot(Root):
-    """sqrt(w_n) B of each point; roots: sqrt(w_n) as a column (n, 1)."""
+    """sqrt(w_n) B at each point, where `root` is B and `roots` are sqrt(w_n), (n, 1)."""
 
     root: Root
     roots: Array
@@ -46,7 +46,7 @@ class WeightedRoot(Root):
 
 @dataclass(frozen=True)
 class Weighted:
-    """w_n loss(y_n, f_n) for weights (n,) of the very points that it is given.  Collective: no."""
+    """w_n loss(y_n, f_n), for the n points to which the weights (n,) belong.  Collective: no."""
 
     loss: Loss
     weights: Array
@@ -55,28 +55,28 @@ class Weighted:
         return self.weights.astype(F.dtype, copy=False)[:, None]
 
     def value(self, Y: Array, F: Array) -> Array:
-        """w_n times the loss: (n,)."""
+        """Computes w_n times the loss of each point: (n,)."""
         found: Array = self._column(F)[:, 0] * self.loss.value(Y, F)
         return found
 
     def residual(self, Y: Array, F: Array) -> Array:
-        """-gradient with respect to F: (n, L)."""
+        """Computes minus the gradient with respect to F: (n, L)."""
         return self._column(F) * self.loss.residual(Y, F)
 
     def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
-        """Value and residual, the same numbers in one pass."""
+        """Computes `value` and `residual` in one pass; each has the same bits as by itself."""
         value, residual = self.loss.with_residual(Y, F)
         column = self._column(F)
         return column[:, 0] * value, column * residual
 
     def root(self, Y: Array, F: Array) -> Root:
-        """sqrt(w_n) B."""
+        """Computes sqrt(w_n) B."""
         return WeightedRoot(self.loss.root(Y, F), np.sqrt(self._column(F)))
 
     def hessian(self, Y: Array, F: Array) -> Array:
-        """Mean over rows of w_n B^T B, (L, L).
+        """Computes the mean over rows of w_n B^T B: (L, L).
 
-        Cost: a product with B^T B for each output; of a sum over outputs, whose B^T B is diagonal, one.
+        Cost: a product with B^T B for each output; a single one where the loss is a sum over outputs.
         """
         normal, L, n = self.root(Y, F).normal, F.shape[1], max(len(F), 1)
         if self.loss.by_output:
@@ -89,9 +89,9 @@ class Weighted:
 
 
 def for_weights(loss: Any, weights: int) -> Loss:
-    """The loss of data with `weights` weights of a point: where each output has one, its targets are [Y, V].
+    """Returns the loss for data whose points have `weights` weights each.  Collective: no.
 
-    Collective: no.
+    Where each output has its own weight, it is the loss of targets [Y, V] (`WeightedOutputs`).
     """
     found: Loss = WeightedOutputs(loss, missing=loss.missing) if weights > 1 and loss.by_output else loss
     return found
@@ -99,9 +99,9 @@ def for_weights(loss: Any, weights: int) -> Loss:
 
 @dataclass(frozen=True)
 class WeightedOutputs(ByOutput):
-    """sum_l v_nl loss(y_nl, f_nl) of targets [Y, V], (n, 2 L): a target whose v is 0 is none.
+    """sum_l v_nl loss(y_nl, f_nl), for targets [Y, V] (n, 2 L); a target whose weight v is 0 counts as missing.
 
-    of: the loss, a sum over outputs; what it declares holds here too.
+    of: the loss without weights, which must be a sum over outputs; its declarations hold here too.
     """
 
     of: ByOutput
@@ -131,6 +131,6 @@ class WeightedOutputs(ByOutput):
         return self.of.curvatures(Y, F)
 
     def _where_seen(self, of: Callable[[Array, Array], Array], Y: Array, F: Array) -> Array:
-        """v of(y, F), which is 0 wherever the weight v is 0, whatever y is there."""
+        """Computes v of(y, F), which is 0 where the weight v is 0, whatever y is there."""
         y, v = np.split(Y, 2, axis=1)
         return v * of(np.where(v > 0.0, y, STAND_IN), F)

@@ -1,10 +1,10 @@
-"""Fitters: any algorithm that fits one layer to inputs and targets, and the W-solver that is made of one.
+"""Fitters, which fit one layer to inputs and targets by any algorithm, and trainers, which need no targets.
 
-Trainers, of layers whose weights are points of their input space, need no targets.
+Trainers find weights that are points of the layer's input space, such as centres.
 
-To add one, write a class in a file of this package and add a row with its place to FITTERS, or the class itself to
-TRAINERS, or give it by an entry point of the group "macmpi.fitters" or "macmpi.trainers" (docs/extending/fitter.md,
-trainer.md); the contract tests pick it up.
+To add a fitter, write a class in a file of this package, and add its place to FITTERS; a trainer is added to TRAINERS.
+Other packages have entry points of the groups "macmpi.fitters" and "macmpi.trainers" (docs/extending/fitter.md,
+trainer.md).  The contract tests then include them by themselves.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from macmpi.typing import Array
 
 
 class Fitter(Protocol):
-    """Fits the weights of one map to what its segment should give.
+    """Fits the weights of one map to the targets of its segment.
 
-    kinds -- the kinds of map that it fits;
-    targets -- what it can be fitted to, some of "numbers", "labels" (one-hot rows, the outputs are those of a
-        classifier), "bits" (0 or 1, of units that are thresholded behind the map);
-    descends -- it never raises the segment's error; others keep their old weights where they would;
+    kinds -- the kinds of maps that it fits;
+    targets -- the kinds of targets that it can be fitted to: "numbers"; "labels" (one-hot rows, outputs of a
+        classifier); "bits" (0 or 1, for units that are thresholded after the map);
+    descends -- whether it never raises the error of the segment; otherwise the old weights are kept where it would;
     library -- the library that it imports, or "";
-    handles -- what may be demanded of it (macmpi/demand.py), nothing where it does not say: WEIGHTED where `fit`, and
-        `fit_rows`, take the weights of points too, as the keyword `weights` (N,).
+    handles -- the demands that it handles (macmpi/demand.py), none by default: WEIGHTED where `fit`, and `fit_rows`,
+        also take the weights of points, as the keyword `weights` (N,).
     """
 
     kinds: ClassVar[frozenset[str]]
@@ -43,28 +43,27 @@ class Fitter(Protocol):
     library: ClassVar[str]
 
     def fit(self, map: Map, inputs: Array, targets: Array, start: Array | None, random: Stream) -> Array:
-        """Weights of map.parameter_shape for inputs (N, map.n_in) and targets (N, map.n_out).
+        """Fits weights, of map.parameter_shape, to inputs (N, map.n_in) and targets (N, map.n_out).
 
-        start: the present ones, or None at first.  random: the same stream each time.
+        start: the present weights, None at first; random: a stream with the same numbers in each W-step.
         """
         ...
 
 
 class FitsRows(Protocol):
-    """A fitter of rows of weights that do not depend on each other, as the trees of a forest: ranks share them."""
+    """A fitter whose rows of weights do not depend on each other, such as the trees of a forest; ranks share them."""
 
     def fit_rows(self, map: Map, rows: slice, inputs: Array, targets: Array, random: Stream) -> Array:
-        """Some rows of the weights that `fit` gives from nothing."""
+        """Computes some rows of the weights that `fit` computes without a start."""
         ...
 
 
 @dataclass(frozen=True)
 class ByFitter(WSolver):
-    """Hands inputs, targets and the points' weights, if there are some, to a fitter; its weights are kept where the
-    objective falls, or where it descends.
+    """The W-solver of a fitter: it takes the fitter's weights where they lower the objective, or if it `descends`.
 
-    The random stream is the same in each W-step, so that what a fitter draws moves no coordinates.
-    Cost: the fitter's, and two passes.
+    The random stream is the same in each W-step, so that random choices of a fitter do not move coordinates.
+    Cost: that of the fitter, and two passes.
     """
 
     fitter: Fitter
@@ -80,7 +79,10 @@ class ByFitter(WSolver):
         return theta if self.fitter.descends else improved(problem, theta, over_points)
 
     def rows(self, problem: SegmentProblem, rows: slice) -> Array:
-        """New weights of some rows by a fitter that `FitsRows`, kept or not once all are known.  Cost: the fitter's."""
+        """Computes some rows of new weights by a fitter that `FitsRows`.  Cost: that of the fitter.
+
+        Whether the new weights are taken is decided once all rows are known.
+        """
         map_, inputs, targets, random, weighing = _given(problem)
         ((count, width),) = problem.shapes
         weights = cast(FitsRows, self.fitter).fit_rows(map_, rows, inputs, targets, random, **weighing)
@@ -88,7 +90,7 @@ class ByFitter(WSolver):
 
 
 def _given(problem: SegmentProblem) -> tuple[Map, Array, Array, Stream, dict[str, Array]]:
-    """Gives what `fit` and `fit_rows` ask for: the map, inputs, targets, a stream, and points' weights by name."""
+    """Returns the arguments of `fit` and `fit_rows`: map, inputs, targets, a random stream, and weights as keyword."""
     seed, _, k = problem.key
     inputs, weights = problem.segment.features([], problem.inputs[:]), problem.point_weights
     weighing = {} if weights is None else {"weights": weights}
@@ -96,7 +98,7 @@ def _given(problem: SegmentProblem) -> tuple[Map, Array, Array, Stream, dict[str
 
 
 def _checked(map_: Map, weights: Any, shape: tuple[int, int]) -> Array:
-    """The weights that a fitter has given, in float64.  Raises ValueError where they are not of this shape."""
+    """Converts the weights of a fitter to float64.  Raises ValueError where they have another shape."""
     if np.shape(weights) != shape:
         raise ValueError(f"the fitter of {map_.spec()['kind']} gave weights of shape {np.shape(weights)}, not {shape}")
     return np.asarray(weights, dtype=np.float64)
@@ -116,26 +118,26 @@ FITTERS = Table(
 
 
 class Trainer(Protocol):
-    """Finds the weights of one layer from what the layer reads.
+    """Finds the weights of one layer from its inputs.
 
-    copies -- the weights are rows of the inputs: every rank takes them by itself, and nothing is exchanged.
-    by_sums -- (inputs, found, over_points) -> weights, of some: those for points of which no process holds all, by sums
-        over them, from those `found` for some.  Without it these stay.
+    copies -- whether the weights are rows of the inputs; then every rank takes them by itself, without an exchange.
+    by_sums -- optional: a method (inputs, found, over_points) -> weights that improves weights `found` for some points
+        by sums over all, where no process holds all points.  Without it `found` is used.
     """
 
     copies: ClassVar[bool]
 
     def fit(self, inputs: Array, count: int, start: Array | None, random: Stream) -> Array:
-        """`count` weights (count, D) for inputs (N, D), float64.
+        """Finds weights (count, D) float64 for inputs (N, D).
 
-        start: the present ones, or None at first.  random: the same stream each time.
+        start: the present weights, None at first; random: a stream with the same numbers in each W-step.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Points:
-    """Every point is a centre: as many units as points."""
+    """Takes every point as a centre; the layer has as many units as points."""
 
     copies: ClassVar[bool] = True
 
@@ -145,7 +147,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Subset:
-    """The first `count` points of one random order: a smaller layer's centres are some of a larger one's."""
+    """Takes the first `count` points of a random order; so the centres of a smaller layer are among a larger one's."""
 
     copies: ClassVar[bool] = True
 
@@ -155,9 +157,9 @@ class Subset:
 
 @dataclass(frozen=True)
 class KMeans:
-    """Lloyd's algorithm from the present centres, at first from k-means++; on one rank.
+    """Runs k-means by Lloyd's algorithm on one rank, from the present centres or at first from k-means++.
 
-    Cost: 2 N M D flops an iteration.
+    Cost: 2 N M D flops an iteration, for M centres.
     """
 
     iterations: int = 10
@@ -174,7 +176,7 @@ class KMeans:
             return kmeans2(inputs, start, iter=self.iterations, minit="matrix")[0]
 
     def by_sums(self, inputs: Rows, centres: Array, over_points: OverPoints) -> Array:
-        """Lloyd's algorithm from these centres, each iteration a sum over points.
+        """Runs Lloyd's algorithm from these centres (M, D), where each iteration is a sum over points.
 
         Collective: where `over_points` is.
         """

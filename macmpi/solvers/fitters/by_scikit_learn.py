@@ -1,4 +1,4 @@
-"""Fitters of macmpi by scikit-learn: forests, boosted trees, kernels, nearest neighbours, linear classifiers."""
+"""Fitters that use scikit-learn: forests, boosted trees, kernels, nearest neighbours, linear classifiers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from macmpi.parallel.streams import Stream
 from macmpi.typing import Array
 
 LARGEST = 6.0
-"""Margins of a support vector machine become logits by a factor between exp(-6) and exp(6)."""
+"""Margins of a support vector machine become logits by a factor from exp(-LARGEST) to exp(LARGEST)."""
 
 
 class ByScikitLearn:
-    """A fitter that calls scikit-learn, and may raise the error of its segment.
+    """A base for fitters that call scikit-learn and may raise the error of the segment.
 
-    Warnings of iterations that end early, and of systems that are nearly singular, are nobody's concern.
+    Its warnings are dropped: of iterations that end early, and of systems that are nearly singular.
     """
 
     targets: ClassVar[frozenset[str]] = frozenset({"numbers"})
@@ -30,23 +30,23 @@ class ByScikitLearn:
     def fit(
         self, map: Any, inputs: Array, targets: Array, start: Array | None, random: Stream, weights: Array | None = None
     ) -> Array:
-        """Weights as `Fitter.fit` gives them, whatever those at the start are."""
+        """Fits weights as `Fitter.fit` does, independently of the start."""
         with warnings.catch_warnings(action="ignore"):
             return self.fitted(map, inputs, targets, random, weights)
 
     def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
-        """The weights of a map.  weights: of the points, (N,), None where all are 1."""
+        """Fits the weights of a map.  weights (N,): of the points; None where all are 1."""
         raise NotImplementedError
 
 
 def seed_of(random: Stream) -> int:
-    """Draws a seed that scikit-learn takes, the next of a stream.  Collective: no."""
+    """Draws a seed for scikit-learn from a stream.  Collective: no."""
     return int(random.integers(2**31 - 1))
 
 
 @dataclass(frozen=True)
 class GrowsTrees(ByScikitLearn):
-    """Trees that ask for a share of the columns, drawn at each node."""
+    """A base for fitters of trees, each node of which chooses among a random share of the columns."""
 
     share: float = 1.0 / 3.0
     kinds: ClassVar[frozenset[str]] = frozenset({"trees"})
@@ -54,7 +54,7 @@ class GrowsTrees(ByScikitLearn):
 
 @dataclass(frozen=True)
 class Forest(GrowsTrees):
-    """Random forest regression: the mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
+    """Grows a random forest: a mean of trees, each grown on a bootstrap sample (Breiman 2001)."""
 
     def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
         return self.fit_rows(map, slice(0, map.trees), inputs, targets, random, weights)
@@ -62,7 +62,7 @@ class Forest(GrowsTrees):
     def fit_rows(
         self, map: Any, rows: slice, inputs: Array, targets: Array, random: Stream, weights: Array | None = None
     ) -> Array:
-        """Some of the trees; each has a seed of its own, by its number.  Cost: scikit-learn's for as many trees."""
+        """Grows some of the trees, each with its own seed, by its number.  Cost: that of scikit-learn."""
         from sklearn.ensemble import RandomForestRegressor
 
         seeds, rows_of_trees = [seed_of(random) for _ in range(map.trees)], list[Array]()
@@ -75,9 +75,9 @@ class Forest(GrowsTrees):
 
 @dataclass(frozen=True)
 class Boosted(GrowsTrees):
-    """Gradient boosting of squares: each tree is grown on what the trees before it leave, and counts `rate`.
+    """Grows trees by gradient boosting of squared errors: each is fitted to the residual of those before, times `rate`.
 
-    A tree has values for all outputs, so that one rank grows them all, one after the other.
+    A tree has values for all outputs.  One rank grows all trees, one after the other.
     """
 
     rate: float = 0.1
@@ -97,7 +97,10 @@ class Boosted(GrowsTrees):
 
 
 def row(tree: Any, depth: int, weight: float) -> Array:
-    """A tree of scikit-learn as a row of the weights of `Trees`, its values times `weight`.  Collective: no."""
+    """Converts a tree of scikit-learn to a row of the weights of `Trees`, with its values times `weight`.
+
+    depth: that of the trees in `Trees`.  Collective: no.
+    """
     at, asked = np.zeros(1, np.intp), list[tuple[Array, Array]]()
     for _ in range(depth):
         ends = tree.children_left[at] < 0
@@ -109,16 +112,16 @@ def row(tree: Any, depth: int, weight: float) -> Array:
 
 
 def _columns(targets: Array) -> Array:
-    """scikit-learn wants one column as (N,)."""
+    """Returns targets in the shape that scikit-learn needs: (N,) where there is one column."""
     return targets[:, 0] if targets.shape[1] == 1 else targets
 
 
 @dataclass(frozen=True)
 class KernelRidge(ByScikitLearn):
-    """min over f in the span of the examples' kernels of sum ||t - f(a)||^2 + alpha ||f||_H^2.
+    """min over f of sum ||t - f(a)||^2 + alpha ||f||_H^2, for f in the span of the kernels of M examples.
 
-    With as many examples as points this is kernel ridge regression itself; of fewer points than examples the rest are
-    0.  Cost: N M^2 for M examples.
+    With as many examples as points this is kernel ridge regression itself.  Where there are fewer points than examples,
+    the weights of the remaining examples are 0.  Cost: N M^2 flops.
     """
 
     alpha: float = 0.1
@@ -140,9 +143,9 @@ class KernelRidge(ByScikitLearn):
 
 @dataclass(frozen=True)
 class Nearest(ByScikitLearn):
-    """Examples are points that are drawn once; each stands for the mean over the k points that are nearest to it.
+    """Draws M points as examples, and gives each the mean of the targets of its k nearest points.
 
-    Of fewer points than examples some are there twice.  Cost: N M distances for M examples.
+    Where there are fewer points than examples, some are drawn several times.  Cost: N M distances.
     """
 
     kinds: ClassVar[frozenset[str]] = frozenset({"nearest_neighbours"})
@@ -159,7 +162,7 @@ class Nearest(ByScikitLearn):
 
 @dataclass(frozen=True)
 class Classifies(ByScikitLearn):
-    """A dense layer that tells classes or bits apart.  C: the inverse of the ridge, as scikit-learn has it."""
+    """A base for linear classifiers of classes or bits.  C: the inverse of the ridge, as in scikit-learn."""
 
     C: float = 1.0
     kinds: ClassVar[frozenset[str]] = frozenset({"affine"})
@@ -168,9 +171,9 @@ class Classifies(ByScikitLearn):
 
 @dataclass(frozen=True)
 class LinearSVM(Classifies):
-    """A linear support vector machine for each output against the rest.
+    """Fits a linear support vector machine for each output against the rest.
 
-    Of labels the margins are scaled alike, so that they are the logits of the least cross-entropy.
+    For labels all margins are multiplied by one number, so that as logits they have the least cross-entropy.
     """
 
     def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
@@ -183,7 +186,7 @@ class LinearSVM(Classifies):
 
 @dataclass(frozen=True)
 class Logistic(Classifies):
-    """Logistic regression: of labels multinomial, of bits each by itself."""
+    """Fits logistic regression: multinomial for labels, one by one for bits."""
 
     def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
         from sklearn.linear_model import LogisticRegression
@@ -202,7 +205,10 @@ class Logistic(Classifies):
 
 
 def one_by_one(model: Any, inputs: Array, targets: Array, weights: Array | None = None) -> Array:
-    """[V, c] of a classifier for each column of the targets, above 1/2 or not; of one that is constant c alone."""
+    """Fits a classifier for each column of the targets, above 1/2 or not, and returns their weights [V, c].
+
+    A column that is constant gets V = 0.
+    """
     W = np.zeros((targets.shape[1], inputs.shape[1] + 1))
     for row, column in zip(W, targets.T, strict=True):
         on = column > 0.5
@@ -215,7 +221,7 @@ def one_by_one(model: Any, inputs: Array, targets: Array, weights: Array | None 
 
 
 def scale_of(F: Array, targets: Array, weights: Array | None = None) -> float:
-    """The s > 0 for which softmax(s F) has the least cross-entropy with the targets, both (n, h)."""
+    """Finds the s > 0 for which softmax(s F) has the least cross-entropy with the targets, both (n, h)."""
     from scipy.optimize import minimize_scalar
     from scipy.special import logsumexp
 
