@@ -7,7 +7,6 @@ import math
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -161,7 +160,7 @@ def as_json(model: Model, numbers: dict[str, Any]) -> str:
         "classes": model.classes,
         "weights": list(model.kept),
         "numbers": numbers,
-        "card": model.card and asdict(model.card),
+        "card": model.card,
     }
     return json.dumps(plain(whole), indent=1, allow_nan=False)
 

@@ -236,6 +236,8 @@ class DataPart:
 
     def _at(self, rows: Array) -> Array:
         """Reads rows of the source, (n, width).  rows: their numbers in the source, ascending."""
+        if type(self.source) is np.ndarray:
+            return self.source.take(rows, axis=0).reshape(len(rows), self.width)
         numbers, first = np.empty((len(rows), self.width), self.source.dtype), 0
         for run in np.split(rows, np.flatnonzero(np.diff(rows) > GAP) + 1) if len(rows) else []:
             with told(f"{self.name}, rows {run[0]:,} to {run[-1]:,}"):

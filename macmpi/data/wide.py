@@ -16,7 +16,7 @@ the columns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
@@ -169,34 +169,30 @@ class OfColumns(Mapping[str, Array]):
     Until then there are combinations C (h, n) of the points, V = C A: of sparse points they are far fewer.
     """
 
-    def __init__(self, span: Span, blocks: Mapping[str, Sequence[Array]]) -> None:
-        """Takes the weights of all layers, by name; those of the first, [V', c] (h, n + 1), read coordinates."""
-        self._points = span.points
-        self._blocks = {
-            name: (W[:, :-1].astype(np.float64) @ span.turn, W[:, -1].copy(), *map(np.copy, others))
-            for name, (W, *others) in blocks.items()
-        }
+    def __init__(self, span: Span, kept: Mapping[str, Array], units: int) -> None:
+        """Takes flat weights that read coordinates in a span.  units: h, of the first layer."""
+        self._points, d, self._parts = span.points, len(span.turn) + 1, dict[str, tuple[Array, Array, Array]]()
+        for name, flat in kept.items():
+            W = flat[: units * d].reshape(units, d)
+            self._parts[name] = W[:, :-1].astype(np.float64) @ span.turn, W[:, -1].copy(), flat[units * d :].copy()
 
     def __getitem__(self, name: str) -> Array:
-        C, biases, *others = self._blocks[name]
-        D, h = self._points.shape[1], len(C)
-        flat = np.empty(h * (D + 1) + sum(W.size for W in others), biases.dtype)
-        first, at = flat[: h * (D + 1)].reshape(h, D + 1), h * (D + 1)
+        C, biases, others = self._parts[name]
+        h, D = len(C), self._points.shape[1]
+        flat = np.empty(h * (D + 1) + len(others), biases.dtype)
+        W, flat[h * (D + 1) :] = flat[: h * (D + 1)].reshape(h, D + 1), others
         if isinstance(self._points, SparseRows):
-            self._points.combine(C, first[:, :-1])
+            self._points.combine(C, W[:, :-1])
         else:
-            first[:, :-1] = C.astype(flat.dtype) @ self._points
-        first[:, -1] = biases
-        for W in others:
-            flat[at : at + W.size] = W.ravel()
-            at += W.size
+            W[:, :-1] = C.astype(W.dtype) @ self._points
+        W[:, -1] = biases
         return flat
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._blocks)
+        return iter(self._parts)
 
     def __len__(self) -> int:
-        return len(self._blocks)
+        return len(self._parts)
 
 
 def in_span(data: Dataset, n: int) -> Dataset:

@@ -11,7 +11,7 @@ import json
 import math
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, ClassVar
 
@@ -150,7 +150,7 @@ class Card(Finite):
 
     def to_json(self) -> str:
         """Writes the card as one line of JSON, with `plain` values."""
-        return json.dumps(plain(asdict(self)), allow_nan=False)
+        return json.dumps(plain(self), allow_nan=False)
 
     @staticmethod
     def of_json(text: str) -> Card:
@@ -180,6 +180,8 @@ def record_in(line: str) -> dict[str, Any] | None:
 
 def plain(value: Any) -> Any:
     """Converts numbers, text, arrays and tables to JSON's: numbers that are not finite to null; no keys of None."""
+    if isinstance(value, Finite):
+        return plain(vars(value))
     if isinstance(value, dict):
         return {str(key): plain(inside) for key, inside in value.items() if inside is not None}
     if isinstance(value, list | tuple):

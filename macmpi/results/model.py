@@ -76,7 +76,7 @@ class Model:
         """
         held: Mapping[str, Array] = kept
         if data.span is not None:
-            held = OfColumns(data.span, {name: block_views(flat, chain.block_shapes) for name, flat in kept.items()})
+            held = OfColumns(data.span, kept, chain.block_shapes[0][0])
             held = held if isinstance(data.span.points, SparseRows) else dict(held)
             chain = chain.reading(len(data.scaling_x.shift))
         kind = data.scaling_x, data.scaling_y, data.autoencoder, data.classes, data.one_dimensional, data.columns

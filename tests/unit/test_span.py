@@ -62,7 +62,7 @@ def test_weights_of_coordinates_are_weights_of_columns(kind: str, n: int) -> Non
 
 
 def of_columns(span: Span, W: Array) -> Array:
-    return OfColumns(span, {"best": [W]})["best"].reshape(len(W), -1)
+    return OfColumns(span, {"best": W.ravel()}, len(W))["best"].reshape(len(W), -1)
 
 
 def _least(span: Span) -> Array:

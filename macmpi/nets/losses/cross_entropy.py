@@ -13,9 +13,9 @@ from macmpi.nets.losses import Loss, Root
 from macmpi.typing import Array
 
 
-def _largest(A: Array) -> tuple[Array, Array]:
-    """Returns the index in A of the largest number of each row."""
-    return np.arange(len(A)), A.argmax(axis=1)
+def _largest(A: Array) -> Array:
+    """Returns the place of the largest number of each row among all numbers of A, row by row."""
+    return np.arange(0, A.size, A.shape[1]) + A.argmax(axis=1)
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class CrossEntropyRoot(Root):
 
     def normal(self, dF: Array) -> Array:
         P = self.s * self.s
-        dF = dF - dF[_largest(P)][:, None]  # an equal change of all outputs has no effect
+        dF = dF - dF.take(_largest(P))[:, None]  # an equal change of all outputs has no effect
         return P * (dF - row_dots(P, dF)[:, None])
 
     def times(self, dF: Array) -> Array:
@@ -62,9 +62,9 @@ class CrossEntropy(Loss):
 
     def value(self, Y: Array, F: Array) -> Array:
         largest = _largest(F)
-        shifted = F - F[largest][:, None]
+        shifted = F - F.take(largest)[:, None]
         others = np.exp(shifted)
-        others[largest] = 0.0
+        others.put(largest, 0.0)
         return np.log1p(others.sum(axis=1)) - row_dots(Y, shifted)
 
     def residual(self, Y: Array, F: Array) -> Array:
@@ -72,15 +72,15 @@ class CrossEntropy(Loss):
 
     def with_residual(self, Y: Array, F: Array) -> tuple[Array, Array]:
         largest = _largest(F)
-        shifted = F - F[largest][:, None]
+        shifted = F - F.take(largest)[:, None]
         P = np.exp(shifted)
         sums = P.sum(axis=1, keepdims=True)
-        P[largest] = 0.0
+        P.put(largest, 0.0)
         value = np.log1p(P.sum(axis=1)) - row_dots(Y, shifted)
-        P[largest] = 1.0
+        P.put(largest, 1.0)
         R, own = Y - P / sums, _largest(Y)
-        R[own] = 0.0
-        R[own] = -R.sum(axis=1)
+        R.put(own, 0.0)
+        R.put(own, -R.sum(axis=1))
         return value, R
 
     def _probabilities(self, F: Array) -> Array:
@@ -102,9 +102,9 @@ class CrossEntropy(Loss):
     def hessian(self, Y: Array, F: Array) -> Array:
         P = self._probabilities(F)
         largest, others = _largest(P), P.copy()
-        others[largest] = 0.0
+        others.put(largest, 0.0)
         rest = 1.0 - P
-        rest[largest] = others.sum(axis=1)
+        rest.put(largest, others.sum(axis=1))
         H: Array = P.T @ P / -len(P)
         H[np.diag_indices_from(H)] = (P * rest).mean(axis=0)
         return H
