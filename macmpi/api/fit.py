@@ -114,10 +114,8 @@ def fit(
         keys |= {"max_time": max_time, "inputs": (path_of(Path(config)),) if isinstance(config, str | Path) else ()}
         return keys, verbose is not None and as_flag(verbose, "verbose"), batches is not None
 
-    if ranks is not None and comm is not None:
-        raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
     with team_of(comm) as team, _all_or_none(team):
-        launcher = team.all_or_raise(lambda: None if ranks is None else launcher_of(ranks))
+        launcher = team.all_or_raise(lambda: None if ranks is None else launcher_of(ranks, comm))
         own, talks, pieces = team.from_root(told)
         if pieces:
             keys = partial(fit, hidden=hidden, layers=layers, loss=loss, validation=validation, seed=seed)

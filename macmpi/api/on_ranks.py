@@ -86,8 +86,10 @@ def fit_on_ranks(launcher: str, ranks: int, config: Config, points: Points | Non
         return _outcome(_follow(command, folder, curve, request.callback), folder, output)
 
 
-def launcher_of(ranks: int) -> str:
-    """Returns the path of the launcher.  Raises UsageError if these ranks cannot be started from here."""
+def launcher_of(ranks: int, comm: Any) -> str:
+    """Returns the path of the launcher.  Raises UsageError if these ranks cannot be started, as where comm is given."""
+    if comm is not None:
+        raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or not 1 <= ranks <= MOST_RANKS:
         raise UsageError(f"ranks = {shown(ranks)}: a number of processes from 1 to {MOST_RANKS:,} is needed")
     count, _, name = started(os.environ)
