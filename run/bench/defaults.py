@@ -351,8 +351,8 @@ thread. "full MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py
 
 CHOSEN = """Machine: {where}. Commits: {commits}. Written by `{command}`.{rest} Ridges, damping, the schedule of full
 MAC and when to refit were chosen with a view to splits 0 to 2 of some of these sets, minibatches and the patience of
-labels to splits 0 to 3, none set by set. That the first minibatches of numbers are a twentieth of the points was
-decided on all splits."""
+labels to splits 0 to 3, none set by set. That the first minibatches of numbers are a twentieth of the points, and
+that few points' grow less, was decided on all splits (judged on others: log/minibatches.md)."""
 
 PUBLIC = "## Public tables as they come"
 
