@@ -312,8 +312,9 @@ class Training:
         directory, of = self.job.directory, f"{state.fingerprint} {iterations}"
         keeper, kept = keeper_of(self.plan), on_root(self.team, lambda: directory and directory.refit_of(of))
         self.pace.pause()
-        if "grams" in vars(state.own):  # which nobody reads any more
-            state.own.grams = nothing()
+        for name in ("grams", "inverses", "spectra"):  # which nobody reads any more
+            if name in vars(state.own):
+                setattr(state.own, name, nothing())
 
         def keep(begun: State[Any]) -> None:
             """Keeps the state of a refit that stops, unless no rank has all rows: then it begins again later."""
