@@ -212,7 +212,6 @@ def ignored(config: Config) -> list[str]:
         "method.acceleration": method != "mac",
         "z_step": nested or sites == {"none"} or method == "alternating" or config.method.acceleration == "joint",
         "run.finish": method != "mac",
-        "run.refit": config.stochastic.stream,
         "start.range": start in ("stochastic", "staged", "model"),
         "start.gradient_step": start in ("stochastic", "staged", "model", "elastic_embedding", "file")
         or (method == "stochastic" and start in ("auto", "uniform")),

@@ -17,6 +17,7 @@ COMBINATIONS = [
         '`start.method = "staged"`'
     ),
     "`stochastic.stream` with another method than stochastic",
+    "`run.refit = true` with `stochastic.stream`",
     (
         "more filters or words than patches of training points, or runs of words than columns, with "
         '`start.method = "staged"`'

@@ -57,7 +57,6 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {"start": {"method": "elastic_embedding", "gradient_step": False}}, ["start.gradient_step"]),
     ("adam", {"start": {"method": "model", "model": "model.h5", "range": 2.0}}, ["start.range"]),
     ("alternating", {"z_step": {"iterations": 2}, "w_step": {"iterations": 2}}, ["z_step.iterations"]),
-    ("stochastic", {"stochastic": {"stream": True}, "run": {"refit": True}}, ["run.refit"]),
     ("stochastic", {"start": {"method": "pca", "gradient_step": False}}, []),
     ("mac", {"model": {"hidden": [4]}, "selection": {**SIZES, "every": 3}}, []),
     ("mac", {"start": {"method": "greedy", "width": 2.0}}, ["start.width"]),
