@@ -43,6 +43,7 @@ class Demand(Enum):
     TOGETHER = "weights and coordinates that move together"
     RESTRAINED = "l1, groups or bounds"
     RING = "a ring of blocks of points"
+    STREAM = "a piece of a stream"
     HALVES = "halves of a net that are fitted in turn"
     SHARDED = "points that ranks hold apart"
     METRIC = "a metric of the constraints"
@@ -76,7 +77,7 @@ USUAL: Demands = WEIGHTS.union(
     {D.RESTRAINED, D.FITTED, D.RIDGE_OF_OBJECTIVE, D.RIDGE_OF_UNITS, D.NO_CLOSED_FORM, D.RING},
     {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING},
     {D.SOME_UNITS, D.COUNTED, D.GRADIENTS, D.ACCELERATED, D.TOGETHER},
-    {D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.HALVES},
+    {D.SELECTED, D.SELECTED_UNITS, D.GIVEN_START, D.STREAM, D.HALVES},
 )
 """Most parts handle these demands, of nets, targets, regressions, constraints, and ways to train and to start: a part
 is declared as these without some, or with others.  A new demand is not among them at first."""

@@ -58,7 +58,7 @@ JOINT = USUAL - NO_DERIVATIVES - ONE_NET - {D.NO_CONSTRAINTS, D.RESTRAINED, D.FI
 SUMMED = MOVED - ONE_NET - {D.ACCELERATED, D.TOGETHER, D.CONVOLUTIONS, D.SHARED, D.INNER_BASIS, D.INEXACT, D.FITTED}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
-REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.HALVES, D.ALL_POINTS}
+REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.STREAM, D.HALVES, D.ALL_POINTS}
 
 FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Demands that the steps of all points at the end of full MAC handle: they need the derivatives of all layers."""
@@ -111,7 +111,7 @@ TABLE: dict[str, dict[Any, Row]] = {
     },
     "run.finish": {True: Row(FINISH, f"once the error settles at each mu, {AFFINE}", (False,))},
     "run.refit": {True: Row(REFIT, "it repeats the run on other points", (False,))},
-    "stochastic.stream": {True: Row(asks=D.GIVEN_START, off=(False,))},
+    "stochastic.stream": {True: Row(asks=D.STREAM, off=(False,))},
     "loss.missing": {True: Row(asks=D.MISSING, off=(False,))},
     "model.tied": {True: Row(asks=D.SHARED, off=(False,))},
     "model.output": {word: Row(asks=D.OUTPUT, off=("linear",)) for word in get_args(Activation) if word != "linear"},

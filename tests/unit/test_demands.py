@@ -81,6 +81,7 @@ ASKING: dict[Demand, Keys] = {
     D.SELECTED: RIDGES,
     D.SELECTED_UNITS: UNITS,
     D.GIVEN_START: {"start.method": "model", "start.model": "model.h5"},
+    D.STREAM: {"method.name": "stochastic", "stochastic.stream": True},
     D.HALVES: HALVES,
 }
 """Keys of a config that asks for a demand; "weighted": its data have weights of points, or of points and "outputs"."""
