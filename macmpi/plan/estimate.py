@@ -37,27 +37,29 @@ def check_memory(plan: Plan, here: int = 1) -> None:
     here: the number of ranks on this machine.  Collective: no.
     """
     need, (have, whose) = least_bytes(plan), launchers.memory()
-    most = max((entry for entries in ledgers(plan) for entry in entries), key=lambda entry: entry.least).what
+    stage = max(ledgers(plan), key=lambda entries: sum(entry.least for entry in entries))
+    most = max(stage, key=lambda entry: entry.least).what
     if need > (mapped := launchers.memory_of_a_process()):
         have, whose = mapped, "ulimit -v allows a process"
     place, together = plan.placement, plan.placement.copies(min(here, plan.ranks), here)
     if need * together <= have:
         return
     what = f"model.hidden needs about {in_gb(need)} a rank for {many(plan.n_train, 'point')}, most of it for {most}"
-    if sum(entry.least for entry in ledger(plan)) * together <= have:  # it is the steps behind full MAC
-        raise UsageError(f"{what}, and {whose} {in_gb(have)}: run.finish = false")
-    if need > have or together == 1:
+    one = need > have or together == 1
+    if not one:
+        what += f", {in_gb(need * together)} for the {together} ranks of this machine"
+    what += f", and {whose} {in_gb(have)}"
+    if sum(entry.least for entry in ledger(plan)) * together <= have:
+        raise UsageError(f"{what}: run.finish = false leaves out the steps behind full MAC, which alone fits")
+    if one:
         ranks = "" if place.all_rows else ", or more ranks"
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
         if together > 1 and not place.all_rows:
             remedy = "more ranks on more machines, or fewer hidden units"
-        raise UsageError(f"{what}, and {whose} {in_gb(have)}: {remedy}")
+        raise UsageError(f"{what}: {remedy}")
     others = " or ".join(f'"{name}" ({PLACEMENTS[name].words})' for name in place.others)
     other = f", or parallel.data = {others}" if others else ""
-    raise UsageError(
-        f"{what}, {in_gb(need * together)} for the {together} ranks of this machine, and {whose} "
-        f"{in_gb(have)}: at most {many(int(have // need), 'rank')} on a machine, so more machines{other}"
-    )
+    raise UsageError(f"{what}: at most {many(int(have // need), 'rank')} on a machine, so more machines{other}")
 
 
 def in_gb(count: float) -> str:
