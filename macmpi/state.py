@@ -161,6 +161,11 @@ class Record:
         """The sizes of the net where they differ from those of the config."""
         return Architecture()
 
+    def free(self) -> None:
+        """Frees the memory of the curvature, which only further steps would read."""
+        for name in {"grams", "inverses", "spectra"} & vars(self).keys():
+            setattr(self, name, nothing())
+
 
 @dataclass
 class MacState(Record):

@@ -20,7 +20,7 @@ from macmpi.parallel.team import Team, check_alike, on_root
 from macmpi.plan.plan import Plan
 from macmpi.plan.resolved import Decision, Progress
 from macmpi.results.scores import levels
-from macmpi.state import Errors, State, StochasticState, nothing
+from macmpi.state import Errors, State, StochasticState
 from macmpi.training import end, process
 from macmpi.training.checkpoint import digest, keeper_of
 from macmpi.training.record import Curve, End, changed, closing, columns_of, describe, ended, record_of, write_start
@@ -312,9 +312,7 @@ class Training:
         directory, of = self.job.directory, f"{state.fingerprint} {iterations}"
         keeper, kept = keeper_of(self.plan), on_root(self.team, lambda: directory and directory.refit_of(of))
         self.pace.pause()
-        for name in ("grams", "inverses", "spectra"):  # which nobody reads any more
-            if name in vars(state.own):
-                setattr(state.own, name, nothing())
+        state.own.free()
 
         def keep(begun: State[Any]) -> None:
             """Keeps the state of a refit that stops, unless no rank has all rows: then it begins again later."""
