@@ -162,7 +162,8 @@ def check_choices(of: Resolved) -> None:
     lacking = [k for k, own in of.regressions.items() if of.running and not own.solver.exact]
     if lacking and min(lacking) == len(of.chain.sites):
         raise UsageError(
-            'w_step.sums = "running": the output layer (its loss, penalty, activation) has no closed form; use "whole"'
+            'w_step.sums = "running": the output layer (loss, penalty, activation) has no closed form; use '
+            'w_step.sums = "whole"'
         )
     if of.ring and not any(map(of.travels, of.regressions)):
         same = "" if all(own.by_fitter for own in of.regressions.values()) else ', or w_step.linear_solver = "same"'

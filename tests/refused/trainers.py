@@ -43,7 +43,7 @@ TABLE = {
     **{
         f"running sums of {what}": Row(
             {**RUNNING, **keys},
-            ('w_step.sums = "running": the output layer (its loss', 'use "whole"'),
+            ('w_step.sums = "running": the output layer (loss', 'use w_step.sums = "whole"'),
             ({"w_step.sums": "whole"},),
             '`w_step.sums = "running"`',
         )
