@@ -207,7 +207,7 @@ def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config, sta
     """
     columns = None
     if config.stochastic.stream and start is not None:
-        columns = (start if isinstance(start, Model) else load(start)).columns or OF_ARRAYS
+        columns = (start if isinstance(start, Model) else load(start)).read_as
     data, missing, pair = config.data, config.loss.missing, None if np.isscalar(validation) else validation
     if X is None:
         given = {"Y": Y, "weights": weights, "validation": pair}

@@ -14,7 +14,7 @@ import numpy as np
 from macmpi import UsageError, many, shown
 from macmpi.data.checks import as_inputs, as_rows
 from macmpi.data.dataset import Dataset
-from macmpi.data.frames import Columns
+from macmpi.data.frames import OF_ARRAYS, Columns
 from macmpi.data.scaling import Scaling
 from macmpi.data.series import is_frame
 from macmpi.data.wide import OfColumns, SparseRows
@@ -88,6 +88,11 @@ class Model:
     def weights(self) -> tuple[Array, ...]:
         """The weights in use, as a matrix for each block."""
         return block_views(self.kept[self.in_use].astype(np.float64, copy=False), self.chain.block_shapes)
+
+    @property
+    def read_as(self) -> Columns:
+        """The columns of tables that go on with this model's data; where these are arrays, OF_ARRAYS."""
+        return self.columns or OF_ARRAYS
 
     def __eq__(self, other: object) -> bool:
         return self._facts == other._facts if isinstance(other, Model) else NotImplemented

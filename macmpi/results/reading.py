@@ -13,7 +13,6 @@ import numpy as np
 from macmpi import UsageError, config
 from macmpi.config import Config
 from macmpi.data.dataset import Dataset
-from macmpi.data.frames import OF_ARRAYS
 from macmpi.data.loading import Source
 from macmpi.data.reading import read_file
 from macmpi.nets.build import build_chain
@@ -135,7 +134,7 @@ def _data(config: Config, path: Path) -> Dataset:
     if config.stochastic.stream:
         net = load_model(path / ("model.h5" if os.path.exists(path / "model.h5") else "start.h5"))
         like = replace(net.scaling_x, seen=None), replace(net.scaling_y, seen=None)
-        source.rules = replace(source.rules, like=like, classes=net.classes, columns=net.columns or OF_ARRAYS)
+        source.rules = replace(source.rules, like=like, classes=net.classes, columns=net.read_as)
     data = source.whole()
     if data.sha256 != sha256:
         raise UsageError(f"they have changed since (data.source = {config.data.source!r})")

@@ -184,14 +184,13 @@ def source_of(
     """
     from numpy import unique
 
-    from macmpi.data.frames import OF_ARRAYS
     from macmpi.data.gathered import points_of, with_loss
     from macmpi.data.loading import Source
     from macmpi.data.reading import with_connections
 
     config = with_connections(config)
     goes_on, begun = config.stochastic.stream, _begun(config, start)
-    columns = begun.columns or OF_ARRAYS if begun and goes_on else None
+    columns = begun.read_as if begun and goes_on else None
     points = points or points_of(config, columns)
     config, decisions = with_loss(config, points)
     source = Source(config, points)
