@@ -1,4 +1,4 @@
-"""Prints the seconds that a gathering of rows of so many bytes takes, in a series of them; 0 bytes: a meeting alone.
+"""Prints the seconds that a gathering of rows takes, in a series of them, for each given number of bytes; 0: a meeting alone.
 
 mpiexec -n P python exchange.py BYTES ...
 """

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
-from plans import plan_of
+from plans import plan_of, resolved_of
 
 from macmpi.config import Config, Loss, Method, Model, Start, Stochastic, WStep, ZStep
 from macmpi.data.dataset import Dataset
@@ -381,3 +381,20 @@ def test_minibatches_are_shared_where_that_is_worth_an_exchange(ranks: int) -> N
     assert parts((50,), parts=3) == parts((300, 300), parts=3) == 3
     assert parts((50,), n=3, parts=40) == 3
     assert planned(5000, (50,), ranks).minibatch_parts == 0
+
+
+@pytest.mark.parametrize(
+    ("n_out", "loss", "share", "few"), [(4, "squared", 20, 0), (3, "squared", 20, 128), (3, "cross_entropy", 10, 256)]
+)
+def test_minibatches_grow_where_they_are_few_or_the_targets_are_the_inputs(
+    n_out: int, loss: Any, share: int, few: int
+) -> None:
+    """With other targets an epoch keeps its first number of minibatches, unless they have at most `few` points."""
+    config = Config(model=Model([5], loss=loss), method=Method("stochastic"))
+    for n in (10, 200, 700, 1500, 2600, 6000, 25_000, 100_000):
+        of = resolved_of(config, 4, n_out, n, 11)
+        sizes = [of.minibatch(n, epoch) for epoch in range(40)]
+        assert sizes == sorted(sizes)
+        assert sizes[0] == min(250, max(n // share, 32))
+        most = n // 5 if not few else max(n // share, min(n // 5, few))
+        assert sizes[-1] == max(min(most, 1000, 10 * sizes[0]), 32)
