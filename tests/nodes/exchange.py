@@ -1,4 +1,4 @@
-"""Prints the seconds that a gathering of rows takes, in a series of them, for each given number of bytes; 0: a meeting alone.
+"""Prints, for each number of bytes, the seconds that one of a series of gatherings takes; 0 bytes: a meeting alone.
 
 mpiexec -n P python exchange.py BYTES ...
 """
