@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from launch.here import run_here
+from refused.case import configured
 
 from macmpi import config
-from macmpi.config.auto import decide
-from macmpi.config.whole import ignored
+from macmpi.config import NESTED
+from macmpi.config.auto import Sizes, decide
+from macmpi.config.whole import KINDS, ignored
+from macmpi.plan.resolve import resolve
 
 TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
 
@@ -90,6 +93,18 @@ def test_keys_that_mean_nothing(method: str, tables: dict[str, Any], expected: l
 def test_no_config_of_the_repository_gives_a_key_in_vain(path: Path) -> None:
     given = config.read(path, [])
     assert ignored(decide(given, 9)[0], given) == []
+
+
+@pytest.mark.parametrize("method", NESTED)
+def test_what_half_steps_read_changes_nothing_in_a_run_without_them(method: str) -> None:
+    """Not even the mu that its records show."""
+    sizes, keys = Sizes(4, 3, 37, 11, False), {"method.name": method}
+    half = {"penalty.mu0": 0.5, "penalty.mu_max": 3.0, "penalty.tolerance": 0.1, "penalty.ridge": 1.0}
+    half |= {"penalty.stop": "gradient", "z_step.iterations": 3, "w_step.solver": "newton", "model.sites": "before"}
+    plain, other = (vars(resolve(configured(own), sizes)) for own in (keys, keys | half))
+    differ = {key for key in plain if plain[key] != other[key]}
+    assert differ <= {"settings", "text", "unread"}
+    assert other["unread"] == tuple(sorted(half, key=list(KINDS).index))
 
 
 def test_they_are_said_once_at_the_start(tmp_path: Path) -> None:
