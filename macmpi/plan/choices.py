@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from macmpi import UsageError, many
-from macmpi.config import Config, Model, Penalty, WStep
+from macmpi.config import Config, Model, Penalty, WStep, ZStep
 from macmpi.config.tables import FAR, SHAPING
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
@@ -155,9 +155,8 @@ KEPT = 2**29
 
 def without_half_steps(config: Config) -> Config:
     """Resets the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no."""
-    penalty = replace(config.penalty, method="quadratic", metric="identity")
-    model, z_step = replace(config.model, sites="none", fitters="auto"), replace(config.z_step, solver="auto")
-    return replace(config, model=model, penalty=penalty, z_step=z_step)
+    model = replace(config.model, sites="none", fitters="auto")
+    return replace(config, model=model, penalty=Penalty(), z_step=ZStep(), w_step=WStep())
 
 
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False, divided: bool = False) -> Shaping:

@@ -82,7 +82,6 @@ SHORT = {
     D.COUNTED.value: "`mu_every`",
     D.RIDGE_OF_OBJECTIVE.value: '`ridge_scale = "objective"`',
     D.RIDGE_OF_UNITS.value: '`ridge_scale = "unit"`',
-    D.INNER_BASIS.value: "radial basis functions with coordinates",
     D.OTHER_LAYERS.value: "other than dense layers",
     D.METRIC.value: "a metric",
 }
