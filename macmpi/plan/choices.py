@@ -154,9 +154,13 @@ KEPT = 2**29
 
 
 def without_half_steps(config: Config) -> Config:
-    """Resets the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no."""
-    model = replace(config.model, sites="none", fitters="auto")
-    return replace(config, model=model, penalty=Penalty(), z_step=ZStep(), w_step=WStep())
+    """Resets the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no.
+
+    l1, groups, bounds and a ring stay, since such a method is refused with them.
+    """
+    model, penalty = replace(config.model, sites="none", fitters="auto"), config.penalty
+    penalty = Penalty(**{key: getattr(penalty, key) for key in SHAPING})
+    return replace(config, model=model, penalty=penalty, z_step=ZStep(), w_step=WStep(schedule=config.w_step.schedule))
 
 
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False, divided: bool = False) -> Shaping:
