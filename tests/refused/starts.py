@@ -16,14 +16,14 @@ COMBINATIONS = [
         "a layer of codewords, trees, kernels or radial basis functions, a transposed convolution, or skips, with "
         '`start.method = "staged"`'
     ),
-    "`stochastic.stream` with another method than stochastic",
+    "`stochastic.stream` with a method other than stochastic",
     "`run.refit = true` with `stochastic.stream`",
     (
-        "more filters or words than patches of training points, or runs of words than columns, with "
+        "more filters or words than patches of training points, or groups of words than columns, with "
         '`start.method = "staged"`'
     ),
     '`start.method = "staged"` with `centres = "points"`',
-    '`method.name = "alternating"` in a net without a site, or with others than one at a dense linear code',
+    '`method.name = "alternating"` in a net without exactly one site, at a dense linear code',
     (
         "`method.acceleration` with another method than mac, with selection, multipliers (not `joint`), "
         '`sites = "none"` or a layer without derivatives'
