@@ -128,9 +128,10 @@ class Mac(TrainingMethod[MacState]):
     def finish(self, state: State[MacState]) -> State[MacState]:
         """Postprocesses: sets Z = f, then refits the last layer, and keeps the refit where E1 + ridge falls.
 
-        It returns a new State and leaves the old one as it is, but for the coordinates of many points that are spread
-        over the ranks: these it overwrites, because memory may not hold them twice.  An inexact refit is repeated while
-        it lowers E1 + ridge by a share of at least `REFIT`.  Without coordinates nothing is done.  Collective: yes.
+        It returns a new State and leaves the old one as it is, except for the coordinates of many points that are
+        spread over the ranks: these it overwrites, because memory may not hold them twice.  An inexact refit is
+        repeated while it lowers E1 + ridge by a share of at least `REFIT`.  Without coordinates nothing is done.
+        Collective: yes.
         """
         parts, plan = self.parts, self.plan
         Z, moved = parts.points.spare(state.Z), state.own.multipliers

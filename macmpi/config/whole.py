@@ -84,7 +84,7 @@ def with_value(config: Config, key: str, value: Any) -> Config:
 
 
 def toml(value: Any) -> str:
-    """Writes a number, string, list or table as TOML, which is JSON but for tables and the control character DEL."""
+    """Writes a number, string, list or table as TOML, which is JSON except for tables and the control character DEL."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {toml(inside)}' for key, inside in value.items())} }}"
     if isinstance(value, list) and any(isinstance(inside, dict) for inside in value):

@@ -121,8 +121,8 @@ def _plus(A: Array, B: Array) -> Array:
 class Fixed:
     """The weights and tangents that all points share; tangents made of them may have another precision than the points.
 
-    weights: those of all parameter blocks, in the precision of the tangents.
-    tangents: those of linear maps, which are the same at every point, by parameter block.
+    weights: the weights of all parameter blocks, in the precision of the tangents.
+    tangents: the tangents of linear maps, which are the same at every point, by parameter block.
     """
 
     weights: Sequence[Array]

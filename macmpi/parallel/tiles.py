@@ -65,7 +65,7 @@ MOST_BLOCKS = 1024 * BLOCKS
 
 @dataclass(frozen=True, order=True, slots=True)
 class Tile:
-    """Is a run of global indices start, ..., stop - 1."""
+    """Is a range of global indices start, ..., stop - 1."""
 
     start: int
     stop: int
@@ -78,7 +78,7 @@ class Tile:
         return slice(self.start, self.stop)
 
     def after(self, start: int) -> Tile:
-        """Returns the same run with its indices counted from `start` on."""
+        """Returns the same range with its indices counted from `start`."""
         return Tile(self.start - start, self.stop - start)
 
 
@@ -145,14 +145,14 @@ def point_chunks(n: int) -> Cut:
 
 
 def chunks_within(run: Tile) -> tuple[Tile, ...]:
-    """Cuts a run of points as `point_chunks` cuts all of them."""
+    """Cuts a range of points as `point_chunks` cuts all of them."""
     return tuple(Tile(run.start + t.start, run.start + t.stop) for t in point_chunks(len(run)))
 
 
 def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
     """Cuts h units into tiles of about `width`, none of them much wider than others, to balance ranks.
 
-    All lengths but the last are multiples of 8, since other products are slower.
+    All lengths except the last are multiples of 8, since other products are slower.
     """
     eights = cut(-(-h // 8), max(1, (2 * h + width) // (2 * width)))
     return tuple(Tile(8 * t.start, min(8 * t.stop, h)) for t in eights)
@@ -282,7 +282,7 @@ def assign_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) ->
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
 
     relieved: whether the busiest rank then exchanges a job with another rank, or gives one away, as long as that helps;
-        and if it does not help, the jobs of three ranks are packed again.
+        and if this does not help, the jobs of three ranks are packed again.
     """
     loads = [(0.0, rank) for rank in range(ranks)]
     owned: list[list[int]] = [[] for _ in range(ranks)]

@@ -137,7 +137,7 @@ class Thresholded(WSolver):
 
     The inner solver solves the same problem with sigmoids in place of bits.  The new weights of a unit are kept where
     its own objective does not rise.  Targets t are bits, shifted where there are multipliers.
-    Cost: that of the inner solver, and 2 passes.
+    Cost: the cost of the inner solver, and 2 passes.
     """
 
     inner: WSolver

@@ -80,7 +80,7 @@ def _runs(points: int, numbers: int) -> Iterator[slice]:
 
 
 def _by_runs(A: Array, width: int, numbers: int, part: Callable[[Array], Array]) -> Array:
-    """Computes part(A) (n, width) by runs of points.  numbers: as in `_runs`."""
+    """Computes part(A) (n, width) by ranges of points.  numbers: as in `_runs`."""
     B = np.empty((len(A), width), A.dtype)
     for rows in _runs(len(A), numbers):
         B[rows] = part(A[rows]).reshape(-1, width)
