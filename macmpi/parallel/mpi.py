@@ -317,7 +317,7 @@ def configure() -> None:
 
 
 def _has_loopback() -> bool:
-    """Tells whether this machine reaches itself by its network; MPICH's own transport needs none."""
+    """Tells whether this machine reaches itself over its network, which MPICH's own transport does not need."""
     import socket
 
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

@@ -83,13 +83,13 @@ class Team:
         """Gives every rank rank 0's values of `array`, in place.  Collective: yes."""
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        """Gathers `array` (n, H) in place: each rank has computed its own rows, and on return every rank has all.
+        """Gathers `array` (n, H) in place: each rank has computed its own rows, and on return every rank has all rows.
 
         counts: the number of rows of each rank, which lie in the order of the ranks.  Collective: yes.
         """
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        """Gathers a flat array in place: rank r has computed parts[r], and on return every rank has all.
+        """Gathers a flat array in place: rank r has computed parts[r], and on return every rank has all parts.
 
         Collective: yes.
         """

@@ -164,7 +164,7 @@ def solved_tiles(h: int) -> Sequence[Tile]:
 
 
 def ring_tiles(h: int, blocks: int) -> Cut:
-    """Cuts h units into even runs that travel round a ring of blocks: one for each block, or fewer if narrow."""
+    """Cuts h units into even tiles that travel round a ring of blocks: one for each block, or fewer of few units."""
     return cut(h, min(blocks, -(-h // RING_WIDTH)))
 
 

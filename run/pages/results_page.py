@@ -102,7 +102,7 @@ def cost(found: Found) -> str:
             )
     header = ("config", "ranks", "Z-step", "W-step", "exchange and waiting", "GFLOP-equivalents", "MB a rank")
     return table(header, rows) + (
-        "\n\nThe shares are of an iteration, whose seconds are in [speedup](#speedup); the rest is evaluation.\n"
+        "\n\nThe shares are of an iteration; the rest is evaluation. Its seconds are in [speedup](#speedup).\n"
         "GFLOP-equivalents are seconds of all ranks times the dgemm rate that each launch measures."
     )
 
@@ -395,7 +395,7 @@ SHORT = (
     "Stochastic MAC belongs to the [family of K-FAC and KFRA](algorithms/stochastic.md). Each method has one final run "
     "on one core, in single precision; seconds are processor seconds of training. "
     "Rivals are tuned over 2 to 24 settings, and get MAC's start for free. 'Averaged' rivals are judged by an "
-    "exponential average of the weights (0.99 per step), as stochastic MAC is; 'decaying' rivals also have rates that "
+    "exponential average of the weights (0.99 per step), as stochastic MAC is. 'Decaying' rivals also have rates that "
     "fall linearly to 0. On the wide and the large net the only rival here is Adam; [another "
     "table](#on-all-cores-the-large-net) has Muon and SOAP on the large net."
 )
@@ -409,14 +409,14 @@ SHAPES = (
 """How the table of shapes is to be read."""
 
 DEEP = (
-    "With skips stochastic MAC ends lower than Adam. Without skips only MAC and batch normalisation train 128 layers; "
-    "with twelve layers batch normalisation ends lowest, and MAC is fastest. A cell shows the lowest validation error "
-    "on labels of USPS in per cent, the seconds until then and, in brackets, how many times sooner stochastic MAC "
-    "reaches this error. `residual-128` has 128 layers of 32 rectifiers with x + g(x) from the second layer on, "
-    "`plain-128` 128 layers of 32 sigmoids without skips, and `narrow-12` twelve such layers. There are five seeds; "
-    "full MAC and predictive coding (pcx, scaled by depth as in muPC) have one. Rivals have the best settings of a "
-    "small grid, which includes macmpi's start. Runs end with the iteration that passes 30 processor seconds, which is "
-    "too soon for full MAC and predictive coding."
+    "With skips stochastic MAC ends lower than Adam. Without skips only MAC and batch normalisation train 128 "
+    "layers; with twelve layers batch normalisation ends lowest, and MAC is fastest. A cell shows the lowest "
+    "validation error on labels of USPS in per cent, the seconds until then and, in brackets, how many times sooner "
+    "stochastic MAC reaches this error. `residual-128` has 128 layers of 32 rectifiers with x + g(x) from the second "
+    "layer on. `plain-128` has 128 layers of 32 sigmoids without skips, and `narrow-12` has twelve of these layers. "
+    "There are five seeds; full MAC and predictive coding (pcx, scaled by depth as in muPC) have one. Rivals have "
+    "the best settings of a small grid, which includes macmpi's start. Runs end with the iteration that passes 30 "
+    "processor seconds, which is too soon for full MAC and predictive coding."
 )
 """How the deep nets are to be read."""
 
