@@ -66,7 +66,7 @@ def _sinh(g: Graph, X: str, columns: Array) -> str:
 
 
 def _tails(g: Graph, X: str, tails: Tails, undo: bool) -> str:
-    """Adds nodes that map the columns with long tails by `Tails`, or back with `undo`; others stay as they are."""
+    """Adds nodes that map the columns with long tails by `Tails`, or back with `undo`; others are unchanged."""
     long = g.constant(tails.long)
     width, centre = g.constant(np.where(tails.long, tails.width, 1.0)), g.constant(tails.centre)
     if not undo:

@@ -73,7 +73,7 @@ class Found:
 
     @property
     def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Two losses, first that of the config, each with a word for its kind of targets, "classes" or "amounts"."""
+        """Two losses, beginning with the config's, each with a word for its targets, "classes" or "amounts"."""
         both = ("cross_entropy", "classes"), ("squared", "amounts")
         return both if self.config.model.loss == "cross_entropy" else both[::-1]
 

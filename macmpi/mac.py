@@ -93,7 +93,7 @@ class Mac(TrainingMethod[MacState]):
         state.position |= W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
-        """Solves the regression of each unit: each rank solves its own tiles, then Allgatherv of the weights.
+        """Solves the regression of each unit: each rank solves its own tiles; an Allgatherv of the weights follows.
 
         Each `solve` carries out a work list, the exchange included.  Trainers fit the leading layers before, and the
         trailing layers after the regressions.  A segment with a quantiser keeps its old weights where those were
@@ -112,7 +112,7 @@ class Mac(TrainingMethod[MacState]):
         """lambda_k <- lambda_k - mu M_k (z_k - f_k(z_{k-1})), clipped to +-multiplier_max.
 
         The sign follows from the Lagrangian, which has -lambda_k^T (z_k - f_k).  Each rank moves the multipliers of its
-        own points, then Allgatherv.  Collective: yes.
+        own points; an Allgatherv follows.  Collective: yes.
         """
         given, multipliers = z_inputs(self.parts, state), state.own.multipliers
         bound = self.plan.resolved.schedule.multiplier_max

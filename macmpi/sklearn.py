@@ -163,12 +163,13 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
     """Regression, y ~ f(X), by a deep net.
 
     hidden, layers: the units of the hidden layers, and their kind.
-    early_stopping: the fit ends once the error of the validation points, a share validation_fraction, falls no more.
+    early_stopping: the share validation_fraction of the points is held out; the fit ends once their error stops
+        falling.
     max_iter, max_time: the fit ends after this number of iterations, or of seconds.
     warm_start: a further fit begins with the present weights.
     config, ranks: further settings of `macmpi.fit`, and the number of processes.
-    After a fit it has model_ (`macmpi.Model`), n_iter_, loss_curve_ and validation_curve_ (E1 per training and per
-    validation point, of each iteration).
+    After a fit it has model_ (`macmpi.Model`), n_iter_, and for each iteration loss_curve_ and validation_curve_ (E1
+    per training point and per validation point).
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:

@@ -27,7 +27,7 @@ from macmpi.config.whole import Config, gone, toml
 
 
 def read(path: Path, settings: list[str]) -> Config:
-    """Reads the config of a file, and changes it by settings "table.key=value", as --set gives them.
+    """Reads the config of a file, and changes it by settings "table.key=value", as from --set.
 
     Raises UsageError with all mistakes of the file in one message.  Collective: no.
     """

@@ -52,7 +52,7 @@ def changes(key: str) -> str:
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "result") -> list[str]:
-    """Lists, in words, the keys whose values in two configs differ in their meaning.
+    """Describes the keys whose values in two configs differ in their meaning, as a list.
 
     then, now: the configs, {"table.key": value}.
     changing: what the compared keys change: the "result", the "end" of a run, or "nothing".

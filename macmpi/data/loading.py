@@ -177,7 +177,7 @@ def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = N
 
 
 def blank(sizes: Sizes) -> Dataset:
-    """Makes a data set of these sizes without points or scaling: a net can be checked by it before points are read."""
+    """Makes a data set of these sizes without points or scaling, to check a net before points are read."""
     X, Y = np.empty((0, sizes.n_in)), np.empty((0, sizes.n_out))
     return Dataset(X, Y, X, Y, unscaled(sizes.n_in), unscaled(sizes.n_out), sha256="", classes=sizes.classes)
 

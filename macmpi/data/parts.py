@@ -280,7 +280,7 @@ class DataPart:
         return some
 
     def in_file(self, run: Tile) -> LazyRows:
-        """Returns a run of the part's rows (n, width) that stays in the file, in its type, and is read when it is used.
+        """Returns a range of the part's rows (n, width) that stays in the file, in its type, and is read when used.
 
         run: the numbers of the rows within the part.
         Rows that are used in order are read by RUN bytes at a time, which are kept until others are read.
@@ -391,7 +391,7 @@ def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = No
 
 
 def _counting(parts: DataParts, side: str) -> Array:
-    """Returns the labels (n, 1) of the points with a weight above 0, or of all points where there are none.
+    """Returns the labels (n, 1) of the points with a weight above 0, or of all points if there is none of these.
 
     side: "" for training points, "_val" for validation points.  Raises UsageError.
     """

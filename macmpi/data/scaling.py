@@ -335,7 +335,7 @@ class ColumnStatistics:
 
 
 def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squares: Array) -> Scaling:
-    """Computes the scaling of sparse columns by a rule.  None is compressed, because most of their numbers are 0.
+    """Computes the scaling of sparse columns by a rule.  These are not compressed, because most of their numbers are 0.
 
     low, high, mean, squares (D,): the least and the largest number, the mean and the mean square of each column.
     """

@@ -170,7 +170,7 @@ class OfColumns(Mapping[str, Array]):
     """
 
     def __init__(self, span: Span, kept: Mapping[str, Array], units: int) -> None:
-        """Takes flat weights that read coordinates in a span.  units: h, of the first layer."""
+        """Takes flat weights that read coordinates in a span.  units: h, the units of the first layer."""
         self._points, d, self._parts = span.points, len(span.turn) + 1, dict[str, tuple[Array, Array, Array]]()
         for name, flat in kept.items():
             W = flat[: units * d].reshape(units, d)

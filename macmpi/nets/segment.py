@@ -186,7 +186,7 @@ class Segment:
 
     @property
     def n_in(self) -> int:
-        """The number of coordinates among the inputs; in the first segment, that of the inputs of its first map."""
+        """The number of coordinates among the inputs; in the first segment, the number of inputs of its first map."""
         return self.maps[0].n_in - (0 if self.begins else _width(self.read(0)))
 
     @property

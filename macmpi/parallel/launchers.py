@@ -183,7 +183,7 @@ and of Open MPI on another one."""
 
 
 class Memory(NamedTuple):
-    """Is a limit of memory in bytes, and in words what sets it: "this machine has", or the limit's name and a verb."""
+    """Is a limit of memory in bytes, with a phrase that names its origin, such as "this machine has"."""
 
     bytes: float
     source: str

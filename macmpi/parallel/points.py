@@ -28,7 +28,7 @@ MOST_AT_HAND = 50_000
 
 @dataclass(frozen=True)
 class PointPartition:
-    """Assigns points to ranks; each owns a run of whole blocks of tiles, so that one in-place gather exchanges rows.
+    """Assigns points to ranks; each owns consecutive blocks of tiles, so that one in-place gather exchanges rows.
 
     Sums over points go up a tree of blocks or of tiles, which are made when they are asked for, not kept.
     tiles: the tiles of all points.
@@ -138,7 +138,7 @@ def partition_points(
     placement: Placement = EVERYWHERE,
     tiled: Callable[[int], Cut] = tiles.point_tiles,
 ) -> PointPartition:
-    """Decides which points each rank owns: runs of blocks, in the order of the ranks, of lengths that differ by <= 1.
+    """Decides which points each rank owns: consecutive blocks, whose numbers on two ranks differ by at most one.
 
     blocks: the largest number of blocks; None: that of `tiles.block_count`.  tiled: cuts n points into tiles.
         Collective: no.
@@ -149,7 +149,7 @@ def partition_points(
 
 
 def some(n: int, count: int, random: Stream) -> Array:
-    """Draws `count` of n points, one from each of `count` even runs; returns their indices, or all n if n is less.
+    """Draws `count` of n points, one from each of `count` even ranges, or takes all n; returns their indices.
 
     Collective: no.
     """

@@ -217,7 +217,7 @@ class TreeSum:
 
     widest: the bytes that the largest sum is likely to take.
     join: the function that replaces the addition of two sums.
-    runs: the parts of each rank; None: even runs.
+    runs: the range of parts of each rank; None: even ranges.
     Collective: yes, to make one.
     """
 
@@ -234,7 +234,7 @@ class TreeSum:
 
     @property
     def own(self) -> Tile:
-        """The run of parts that this rank has."""
+        """The range of parts that this rank has."""
         return self.runs[self.team.rank]
 
     def __call__(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Array:

@@ -27,7 +27,7 @@ class Team:
     This class is for a single process.  Its verbs are the reference for those of many ranks (`MPITeam`).
 
     rank, size: the number of this rank, and of all ranks.
-    library: the MPI in use, in words.
+    library: the name of the MPI in use.
     shares: whether the ranks of a node have one copy of each `array`.
     """
 

@@ -1,4 +1,4 @@
-"""Tiles are fixed runs of global indices, the atoms of arithmetic; here they are cut and assigned to ranks.
+"""Tiles are fixed ranges of global indices, the atoms of arithmetic; here they are cut and assigned to ranks.
 
 A tile depends on the size of the problem alone, never on the number of ranks.  Whole tiles are assigned to ranks and
 sums are taken in the order of the tiles, so a result has the same bits on any number of ranks.
@@ -119,9 +119,10 @@ def evenly(n: int, size: int) -> Cut:
 
 
 def point_tiles(n: int) -> Cut:
-    """Cuts n points into tiles of at most 128 or 216 points; for n > 1,152 there are 12, 24 or a multiple of 48.
+    """Cuts n points into small tiles, whose number suits many numbers of ranks.
 
-    Fewer points are cut into at most 12 tiles of at most 96 points, so that up to 12 ranks still have work.
+    More than 1,152 points are cut into 12, 24 or a multiple of 48 tiles, of at most 128 or 216 points each.  Fewer
+    points are cut into at most 12 tiles of at most 96 points, so that up to 12 ranks still have work.
     """
     if n <= 12 * 96:
         return cut(n, min(12, -(-n // 16)))
@@ -140,7 +141,7 @@ def large_tiles(n: int, parts: int) -> Cut:
 
 
 def point_chunks(n: int) -> Cut:
-    """Cuts n points into runs of at most CHUNK_ROWS, which a W-solver takes one after the other to sum over all."""
+    """Cuts n points into chunks of at most CHUNK_ROWS, which a W-solver takes one after the other to sum over all."""
     return cut(n, -(-n // CHUNK_ROWS))
 
 
@@ -189,7 +190,7 @@ def sum_blocks(n: int) -> int:
 
 
 def merged(runs: Iterable[slice]) -> list[slice]:
-    """Joins runs of indices into as few as possible, in order."""
+    """Joins ranges of indices into as few as possible, in order."""
     found: list[slice] = []
     for run in sorted(runs, key=lambda run: (run.start, run.stop)):
         if found and run.start <= found[-1].stop:
@@ -211,10 +212,10 @@ def halves(start: int, stop: int) -> int:
 
 
 def nodes(leaves: int, run: Tile) -> tuple[Tile, ...]:
-    """Finds the largest subtrees of the tree over all leaves that lie within a run of leaves, in order.
+    """Finds the largest subtrees of the tree over all leaves that lie within some consecutive leaves.
 
-    Ranks that own runs of leaves exchange the sums of these subtrees.  Added up the tree they give the same bits for
-    any runs.
+    Ranks that own consecutive leaves exchange the sums of these subtrees.  Added up the tree the sums give the same
+    bits whatever leaves a rank owns.
     """
 
     def within(start: int, stop: int) -> list[Tile]:

@@ -293,13 +293,13 @@ def sums_bytes(plan: Plan) -> int:
 def subtrees(leaves: int, ranks: int) -> int:
     """Counts the partial sums that all ranks together exchange for one sum over points.  Collective: no.
 
-    leaves: the number of blocks of points; each rank has a run of them.
+    leaves: the number of blocks of points; each rank has consecutive ones.
     """
     return sum(len(tiles.nodes(leaves, run)) for run in tiles.contiguous_runs(leaves, ranks))
 
 
 SEEN = 100
-"""The runs of blocks are alike, so only those of this many ranks are looked at."""
+"""The ranges of blocks of ranks are alike, so only those of this many ranks are looked at."""
 
 
 def idle(plan: Plan) -> str:

@@ -96,7 +96,7 @@ class Plan:
 
     @cached_property
     def finishing(self) -> Plan | None:
-        """The plan of the steps of all points with which full MAC ends; None where it ends without."""
+        """The plan of the steps on all points with which full MAC ends; None if it ends without such steps."""
         return self.of(self.resolved.finishing)
 
     def of(self, other: Resolved | None) -> Plan | None:

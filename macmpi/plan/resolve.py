@@ -245,7 +245,7 @@ class Refused(UsageError):
     Like every known error it is made from its text alone, so that it can be sent to another process; the attributes are
     set afterwards.
 
-    part, demand: which part, and which demand.
+    part, demand: the part, and the demand that it does not handle.
     settings: the remedies that the message offers, each by itself.
     """
 

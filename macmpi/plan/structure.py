@@ -71,7 +71,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
 def _check_stage(map_: Map, after: Map, n_train: int) -> None:
     """Refuses a staged layer with more units than patches to find them among, or with more runs than columns.
 
-    after: the activation behind `map_`; each of its runs of units is found by itself.
+    after: the activation after `map_`; each of its groups of units is found by itself.
     """
     units, columns, run = (map_.parameter_shape or (0, 0))[0], map_.columns, after.run_length
     count = run if run > 1 else units

@@ -44,7 +44,7 @@ class Picture:
     """Is a picture with its title.
 
     name: the name of its file.
-    caption: what it shows, in sentences.
+    caption: sentences that say what it shows.
     """
 
     name: str

@@ -132,8 +132,8 @@ def _r2(value: float) -> str:
 def numbers_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
     """Sums e^2, |e|, y, y^2 and 1 with e = f - y over points, by output: (5 L,).
 
-    Y, F: (n, L), scaled.  A missing target, NaN, adds to no sum.  Y may be [Y, V], (n, 2 L): then the weight of each
-        target is that of its point times its own V.
+    Y, F: (n, L), scaled.  A missing target, NaN, adds to no sum.  Y may be [Y, V], (n, 2 L); the weight of each target
+        is then the weight of its point times its own V.
     weights: the weights of the points, (n,).
     """
     Y, V = Y[:, : F.shape[1]].astype(np.float64, copy=False), Y[:, F.shape[1] :]

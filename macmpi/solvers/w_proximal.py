@@ -90,7 +90,7 @@ class Quadratic:
         return np.sqrt(np.square(W).sum(axis=0)) * self.grouped
 
     def solved(self, to_the_end: bool) -> Array:
-        """Minimises each row, exactly or roughly; keeps the start, which is within the bounds, where that is no better.
+        """Minimises each row, exactly or roughly; keeps the start, which is within the bounds, if nothing is better.
 
         A round is a proximal step, which finds the weights that are 0 or at bounds, and a Newton step of the others.
         Rows that are not coupled and are solved exactly begin with all weights 0, and each round first moves the FEW

@@ -305,7 +305,7 @@ class Training:
         return True
 
     def _refit(self, state: State[Any], best: end.Best, iterations: int) -> end.Refit | None:
-        """Does the refit, or goes on with one that was stopped; returns None if it must stop, once its state is kept.
+        """Does the refit, or continues a stopped one; keeps its state and returns None if it must stop again.
 
         Collective: yes.
         """

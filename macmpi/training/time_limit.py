@@ -109,7 +109,7 @@ def time_left(ran: float) -> float:
 
 
 def _limit(text: str) -> float | None:
-    """Reads the seconds that a batch system says; None if it says none, as by NOT_SET or 0."""
+    """Reads the seconds that a batch system gives; None if it gives no limit, for instance NOT_SET or 0."""
     return float("inf") if text == "-1" else seconds_of(text) if text != "0" else None
 
 

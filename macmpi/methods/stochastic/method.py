@@ -221,7 +221,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         return np.inf if whole else self.minibatches.points(iteration)
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
-        """Passes a minibatch through the net: losses only, if inverses are due, else slopes too.  Collective: yes."""
+        """Passes a minibatch through the net; computes slopes too unless inverses are due.  Collective: yes."""
         with self.team.clock("z"):
             return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
@@ -238,9 +238,9 @@ class Stochastic(TrainingMethod[StochasticState]):
         return Points(probed, {i: seen.few for i, seen in passed.tapes.items()}, passed.probed, ridge, damping)
 
     def _direction(self, passed: Passed, points: Points, due: Due, state: Running) -> Iterable[moving.Run]:
-        """Returns the direction D of each run of this rank's units, and measures the length of the step if that is due.
+        """Returns the direction D of each group of this rank's units, and measures the length of the step if it is due.
 
-        The length is b / h of `GaussNewton.along`, kept in the state; to measure it all ranks need all of D.
+        The length is b / h of `GaussNewton.along`, kept in the state; to measure it all ranks need the whole D.
         Collective: yes.
         """
         with self.team.clock("z"):

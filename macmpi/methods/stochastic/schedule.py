@@ -102,7 +102,7 @@ class Minibatches:
         self._smaller = first, self._stall(errors, good, first)
 
     def _stall(self, errors: Array, epochs: int, begin: float) -> float:
-        """Finds the first epoch, from begin + epochs on, before which this number of epochs has not lowered the error.
+        """Finds the first epoch, from begin + epochs on, that comes after this number of epochs without a lower error.
 
         Returns inf if there is none.
         """

@@ -41,7 +41,7 @@ from macmpi.solvers.grams import solve_rows
 from macmpi.typing import Array
 
 RUNS = 4
-"""The fit of a layer is assigned to ranks in this number of runs of its units."""
+"""The fit of a layer is assigned to ranks in this number of groups of units."""
 
 
 class Sample:

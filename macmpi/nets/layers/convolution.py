@@ -141,7 +141,7 @@ class Convolution(Shared):
 class GroupedConvolution(Sparse, Convolution):
     """A convolution whose units read only the channels of their own group; with one channel a group it is depthwise.
 
-    The input channels and the units are each cut into `groups` runs of equal length.  Weights of channels of other
+    The input channels and the units are each cut into `groups` ranges of equal length.  Weights of channels of other
     groups do not exist: they are 0 and stay 0, and have no derivatives.  Products cost as much as with all weights.
     """
 
