@@ -96,8 +96,8 @@ class Mac(TrainingMethod[MacState]):
         """Solves the regression of each unit: each rank solves its own tiles; an Allgatherv of the weights follows.
 
         Each `solve` carries out a work list, the exchange included.  Trainers fit the leading layers before, and the
-        trailing layers after the regressions.  A segment with a quantiser keeps its old weights where those were
-        better.  Collective: yes.
+        trailing layers after the regressions.  A segment with a quantiser keeps its old weights if these were better.
+        Collective: yes.
         """
         parts, plan = self.parts, self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights

@@ -163,8 +163,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
     """Regression, y ~ f(X), by a deep net.
 
     hidden, layers: the units of the hidden layers, and their kind.
-    early_stopping: the share validation_fraction of the points is held out; the fit ends once their error stops
-        falling.
+    early_stopping: the fit ends once the error of held-out points (the share validation_fraction) stops falling.
     max_iter, max_time: the fit ends after this number of iterations, or of seconds.
     warm_start: a further fit begins with the present weights.
     config, ranks: further settings of `macmpi.fit`, and the number of processes.

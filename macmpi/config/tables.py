@@ -229,7 +229,7 @@ class Penalty(Table):
 class ZStep(Table):
     """The table [z_step]: the solver that computes the coordinates of each point.  A solver reads the keys it knows.
 
-    iterations: 0 for the solver's own number.
+    iterations: the number of iterations; 0 for the solver's own number.
     minibatches: the number of parts of the points; in an iteration each has its Z-step, followed by a W-step.
     """
 
@@ -247,7 +247,7 @@ class ZStep(Table):
 class WStep(Table):
     """The table [w_step]: the solver that computes the weights of units or segments.  A solver reads the keys it knows.
 
-    iterations, cg_iterations: 0 for the solver's own number.
+    iterations, cg_iterations: the numbers of iterations; 0 for the solver's own numbers.
     sums: with "running" and several minibatches, a W-step computes the sums over its own minibatch again, and keeps
         those over the others.
     """

@@ -282,7 +282,7 @@ class Segment:
         return 0 if any(self.reads[self.core + 1 :]) else self.core
 
     def features(self, weights: Sequence[Array], A: Array) -> Array:
-        """Computes the inputs of the core, with the data that it reads, from inputs A of the segment."""
+        """Computes the inputs of the core, with the data that the core reads, from inputs A of the segment."""
         count = self.feature_maps
         return self._joined(count, self.forward(weights, A, count), A) if count else A
 

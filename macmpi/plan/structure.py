@@ -62,7 +62,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
-            'method.name = "alternating" needs one site, at a linear code that one layer makes of the data or of '
+            'method.name = "alternating" needs one site, at a linear code that one layer computes from the data or '
             'radial basis functions; use model.activation = "linear" and model.sites = "after" there, "none" '
             'elsewhere, or method.name = "mac"'
         )

@@ -202,7 +202,7 @@ def evenly(n: int, most: int) -> list[int]:
 
 
 def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
-    """Chooses at most MOST_RECORDS records of a curve, and those of iteration `best`; leaves out their timings."""
+    """Chooses at most MOST_RECORDS records of a curve, and the records of iteration `best`; leaves out timings."""
     kept, keys = {*evenly(len(records), MOST_RECORDS)}, Record.__dataclass_fields__.keys()
     return tuple(
         Record(**{key: record[key] for key in keys & record.keys()})

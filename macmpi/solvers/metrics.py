@@ -34,8 +34,8 @@ class Seen:
     residual (n, n_out): minus the derivative of each loss with respect to the outputs.
     probed: the points from which Grams and metrics are computed; weighted points may occur several times.
     weights (n,): the weights of the points, with mean 1 over all points; None where all are 1.
-    roots (m, 1): square roots of the weights of the probed points in means of curvatures and of products of slopes, the
-        only ones in nets whose points have them; None where points count equally.
+    roots (m, 1): square roots of the weights of the probed points in means of curvatures and of products of slopes;
+        None where points count equally.
     """
 
     tape: Tape

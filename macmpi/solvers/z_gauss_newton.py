@@ -157,7 +157,7 @@ def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iteratio
     """Counts the flops of each kind of direction for one point.
 
     sizes: (H_1, ..., H_K); outputs: L; passes: the flops of a pass through J_2, ..., J_{K+1}.
-    cg_iterations: the most iterations of CG, which also stops after as many as the system has unknowns.
+    cg_iterations: the largest number of CG iterations; their number is never above that of the unknowns.
     """
     H, L = sum(sizes), outputs
     squares = sum(h * h for h in sizes)

@@ -17,7 +17,7 @@ COMBINATIONS = [
     "a layer of radial basis functions or codewords between other layers of the same segment",
     (
         "a `binary` or `argmax` layer that is not the only site, or follows layers other than radial basis functions, "
-        'and `z_step.solver = "binary"` without one'
+        'and `z_step.solver = "binary"` without such a layer'
     ),
     "`z_step.solver` other than auto and binary with a `binary` or `argmax` layer",
     "a site before a `binary`, `argmax` or `quantise` layer",

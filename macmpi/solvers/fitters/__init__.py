@@ -51,7 +51,7 @@ class Fitter(Protocol):
 
 
 class FitsRows(Protocol):
-    """A fitter whose rows of weights do not depend on each other, such as the trees of a forest; ranks share them."""
+    """A fitter whose rows of weights are independent, such as the trees of a forest; ranks share the rows."""
 
     def fit_rows(self, map: Map, rows: slice, inputs: Array, targets: Array, random: Stream) -> Array:
         """Computes some rows of the weights that `fit` computes without a start."""
