@@ -154,9 +154,14 @@ KEPT = 2**29
 
 
 def without_half_steps(config: Config) -> Config:
-    """Resets the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no."""
+    """Resets the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no.
+
+    Restraints of the weights, and a ring, stay: such a method refuses them.
+    """
     model = replace(config.model, sites="none", fitters="auto")
-    return replace(config, model=model, penalty=Penalty(), z_step=ZStep(), w_step=WStep())
+    penalty = Penalty(**{key: getattr(config.penalty, key) for key in config.penalty.shaping})
+    w_step = WStep(schedule=config.w_step.schedule)
+    return replace(config, model=model, penalty=penalty, z_step=ZStep(), w_step=w_step)
 
 
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False, divided: bool = False) -> Shaping:

@@ -315,12 +315,12 @@ def test_speedups_are_the_same_on_every_page() -> None:
 
 
 def test_epochs_of_many_points_take_as_long_on_every_page() -> None:
-    """Results, for 10,000 points, and the page of costs."""
+    """Results, for 10,000 points, and the page of costs, which rounds to two digits."""
     (means,) = re.findall(r"^\| stochastic \| (.+) \|$", results_page.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     rows = r"^\| stochastic MAC \| (\S+) .* \| (\S+) \| .* measured \|$"
     found = re.findall(rows, cost_page.page(), re.MULTILINE)
     said = [float(seconds) * 1e4 / int(points.replace(",", "")) for points, seconds in found]
-    assert said == pytest.approx([float(cell.split()[0]) for cell in means.split(" | ")], rel=0.02)
+    assert said == pytest.approx([float(cell.split()[0]) for cell in means.split(" | ")], rel=0.05)
 
 
 def test_what_a_page_says_of_a_table_is_what_the_table_has() -> None:
