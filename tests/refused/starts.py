@@ -139,14 +139,14 @@ TABLE = {
     ),
     "halves with another code": Row(
         HALVES | {"model.activation": "tanh"},
-        ('method.name = "alternating"', "a linear code that one layer makes"),
+        ('method.name = "alternating"', "a linear code that one layer computes"),
         ({"method.name": "mac"},),
         '`method.name = "alternating"`',
     ),
     "halves of which one has layers": Row(
         {"method.name": "alternating", "model.hidden": [5, 2, 5], "model.sites": ["none", "after", "none"]}
         | {"model.activation": ["tanh", "linear", "tanh"]},
-        ('method.name = "alternating"', "a linear code that one layer makes"),
+        ('method.name = "alternating"', "a linear code that one layer computes"),
         ({"model.hidden": [2, 5], "model.sites": ["after", "none"], "model.activation": ["linear", "tanh"]},),
         '`method.name = "alternating"`',
     ),
