@@ -9,7 +9,7 @@ rest of the net gives E1 + C.  This is an upper bound, since the other layers wo
 worse is trained for some iterations, and the present net too, as long as the gap between both closes fast.
 
 The paper compares E_Q + C.  This says little about a hidden layer here, whose errors count mu times in E_Q, whatever
-their effect on the outputs (docs/studies.md has figures).
+their effect on the outputs.
 """
 
 from __future__ import annotations

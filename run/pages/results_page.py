@@ -409,14 +409,14 @@ SHAPES = (
 """How the table of shapes is to be read."""
 
 DEEP = (
-    "With skips stochastic MAC ends lower than Adam. Without skips only MAC and batch normalisation train 128 "
-    "layers; with twelve layers batch normalisation ends lowest, and MAC is fastest. A cell shows the lowest "
-    "validation error on labels of USPS in per cent, the seconds until then and, in brackets, how many times sooner "
-    "stochastic MAC reaches this error. `residual-128` has 128 layers of 32 rectifiers with x + g(x) from the second "
-    "layer on. `plain-128` has 128 layers of 32 sigmoids without skips, and `narrow-12` has twelve of these layers. "
-    "There are five seeds; full MAC and predictive coding (pcx, scaled by depth as in muPC) have one. Rivals have "
-    "the best settings of a small grid, which includes macmpi's start. Runs end with the iteration that passes 30 "
-    "processor seconds, which is too soon for full MAC and predictive coding."
+    "With skips stochastic MAC ends lower than Adam. Without skips only stochastic MAC and batch normalisation train "
+    "128 layers; with twelve layers batch normalisation ends lowest, and stochastic MAC is fastest. A cell shows the "
+    "lowest validation error on labels of USPS in per cent, the seconds until then and, in brackets, how many times "
+    "sooner stochastic MAC reaches this error. `residual-128` has 128 layers of 32 rectifiers with x + g(x) from the "
+    "second layer on. `plain-128` has 128 layers of 32 sigmoids without skips, and `narrow-12` has twelve of these "
+    "layers. There are five seeds; full MAC and predictive coding (pcx, scaled by depth as in muPC) have one. Rivals "
+    "have the best settings of a small grid, which includes macmpi's start. Runs end with the iteration that passes "
+    "30 processor seconds, which is too soon for full MAC and predictive coding."
 )
 """How the deep nets are to be read."""
 

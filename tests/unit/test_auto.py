@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -114,6 +115,34 @@ def test_each_auto_that_a_run_reads_is_explained(tables: dict[str, Any], autoenc
 )
 def test_the_method_is_the_fastest_that_can_do_what_is_asked(tables: dict[str, Any], name: str) -> None:
     assert decide(config.validate(tables, "this test"), 9)[0].method.name == name
+
+
+SCHEDULES: dict[str, dict[str, dict[str, Any]]] = {
+    "first layer binary or argmax": {"model": {"activation": "argmax"}},
+    "radial basis functions, the first": {"model": {"hidden": [6, 2], "activation": ["rbf", "linear"]}},
+    "other autoencoders": {},
+    "labels": {"model": {"loss": "cross_entropy"}},
+    "numbers": {},
+    "any, `stop": {"penalty": {"stop": "gradient"}},
+}
+"""Rows of the page of full MAC, and nets of theirs."""
+
+
+@pytest.mark.parametrize("columns", [4, 400])
+@pytest.mark.parametrize("net", SCHEDULES)
+def test_the_schedules_that_auto_takes_are_those_of_the_page(net: str, columns: int) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "algorithms" / "mac.md").read_text(encoding="utf-8")
+    keys, row = (
+        next(line for line in page.splitlines() if line.startswith(f"| {begins}")).strip("| ").split(" | ")[1:]
+        for begins in ("net | mu0", net)
+    )
+    given = config.validate({"method": {"name": "mac"}} | SCHEDULES[net], "this test")
+    found = config.flat(decide(given, columns, net.startswith("other"))[0])
+    for key, cell in zip(keys, row, strict=True):
+        value = found[f"method.{key}" if key == "acceleration" else f"penalty.{key}"]
+        first, *others = re.findall(r"[\w.]+", cell)
+        said = min(float(first) * columns, float(others[-1])) if " D" in cell else first
+        assert str(value) == said if isinstance(value, str) else value == float(said), key
 
 
 def test_a_code_is_narrower_than_the_inputs_of_an_autoencoder() -> None:
