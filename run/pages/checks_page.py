@@ -40,8 +40,7 @@ bound in brackets. Complex steps, Im f(x + ih) / h with h = 1e-30, contain no su
 """
 
 END = """The figure of `multipliers of the path` is not a rounding error: the deviation falls like 1 / mu, and this is
-its size at mu = 1e5 ([convergence](convergence.md)). `make checks` runs these tests and writes this page; `make test`
-runs them too.
+its size at mu = 1e5 ([convergence](convergence.md)). `make checks` runs these tests and writes this page.
 """
 
 

@@ -10,16 +10,15 @@ from pages_of_evidence import Found, table, wrapped
 
 FAMILY = (
     "Seconds are on one core. Rivals begin with random weights, stochastic MAC with its own start. The number in "
-    "brackets is the time of the fastest rival divided by that of stochastic MAC. Shampoo with corrected eigenvalues "
-    "is the recipe of Distributed Shampoo; K-FAC and SINGD are the packages kfac-jax and singd. Each rival is tuned "
-    "over 3 to 9 settings by successive halving; rivals on minibatches are judged by averaged weights."
+    "brackets is the time of the fastest rival divided by that of stochastic MAC. Shampoo is the recipe of "
+    "Distributed Shampoo; K-FAC and SINGD are kfac-jax and singd. Each rival is tuned over 3 to 9 settings by "
+    "successive halving; rivals on minibatches are judged by averaged weights."
 )
 MACHINE = (
     "Seconds are wall-clock seconds on all cores. Each rival has the rate, the minibatch and the use of the cores "
     "(threads or processes) that reach a level first. The brackets hold this use, the points of a minibatch, and the "
-    "rival's time divided by that of stochastic MAC on the most ranks. The errors of a rival after each epoch are "
-    "measured once, on one core; the seconds of an epoch are measured in turns for each use of the cores "
-    "(docs/results/machine.json)."
+    "rival's time divided by that of stochastic MAC on the most ranks. Errors are measured once, on one core, and "
+    "seconds in turns for each use of the cores (docs/results/machine.json)."
 )
 
 

@@ -23,7 +23,7 @@ centre, which is misprinted, and the speedup, which is measured on 2 ranks and p
 the paper shows no run, holds to four digits.
 
 `make paper` measures all of this, and docs/paper/ holds the outcome. The paper used Matlab on an Intel Xeon L7555 with
-32 cores. E1 is per point, with the factor 1/2. See also [differences](differences.md) and [errata](errata.md).
+32 cores. E1 is per point, with the factor 1/2.
 """
 
 MISSING = "Not measured since its program changed: `make paper ONLY={name}`."

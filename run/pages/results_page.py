@@ -31,8 +31,7 @@ HEAD = """# Results
 
 E1 is per point, with the factor 1/2; "training / validation" are the errors at the end of a run, after postprocessing.
 Figures are medians, with the range in brackets. docs/results/ holds every repeat, the command of each step, and the
-versions. See also [macmpi without tuning](defaults.md), [studies](studies.md), [cost](cost.md) and [the
-paper](paper.md).
+versions.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -392,8 +391,7 @@ def answer(
 
 
 SHORT = (
-    "Stochastic MAC belongs to the [family of K-FAC and KFRA](algorithms/stochastic.md). Each method has one final run "
-    "on one core, in single precision; seconds are processor seconds of training. "
+    "Each method has one final run on one core, in single precision; seconds are processor seconds of training. "
     "Rivals are tuned over 2 to 24 settings, and get MAC's start for free. 'Averaged' rivals are judged by an "
     "exponential average of the weights (0.99 per step), as stochastic MAC is. 'Decaying' rivals also have rates that "
     "fall linearly to 0. On the wide and the large net the only rival here is Adam; [another "
