@@ -52,7 +52,7 @@ def changes(key: str) -> str:
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "result") -> list[str]:
-    """Lists, in words, the keys whose values in two configs differ in their meaning.
+    """Describes the keys whose values in two configs differ in their meaning, as a list.
 
     then, now: the configs, {"table.key": value}.
     changing: what the compared keys change: the "result", the "end" of a run, or "nothing".
@@ -84,7 +84,7 @@ def with_value(config: Config, key: str, value: Any) -> Config:
 
 
 def toml(value: Any) -> str:
-    """Writes a number, string, list or table as TOML, which is JSON but for tables and the control character DEL."""
+    """Writes a number, string, list or table as TOML, which is JSON except for tables and the control character DEL."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {toml(inside)}' for key, inside in value.items())} }}"
     if isinstance(value, list) and any(isinstance(inside, dict) for inside in value):
