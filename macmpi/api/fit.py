@@ -92,7 +92,8 @@ def fit(
         answer ends the fit.
     verbose: whether to print a line for each iteration; None: no, but in a notebook show a curve.
 
-    Raises UsageError for data or settings that cannot be trained, NumericalError if training diverges.
+    Raises UsageError for data or settings that cannot be trained, NumericalError if the error of the start is not
+    finite or ranks disagree.  A fit that goes wrong later warns, and gives its best model.
     Collective: yes.
     """
     began = now()

@@ -32,6 +32,7 @@ ARGUMENTS = {
     "data.seed": "seed",
     "start.seed": "seed",
     "start.model": "start",
+    "all points (stochastic.stream = false)": "all points in one fit",
     "--max-time": "max_time",
     "--output": "output",
     "--overwrite": "overwrite=True",

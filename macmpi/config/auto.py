@@ -141,9 +141,7 @@ def _acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
     """Returns method.acceleration and the reason."""
     if config.penalty.stop == "gradient" and config.w_step.schedule != "ring":
         return "joint", "a path of stationary points"
-    numbers = _kind(config, autoencoder) == "numbers" and not config.penalty.gradients
-    numbers &= config.w_step.sums == "whole"
-    return ("momentum", "for numbers") if numbers else ("none", IN_THE_PAPER)
+    return ("momentum", "for numbers") if _kind(config, autoencoder) == "numbers" else ("none", IN_THE_PAPER)
 
 
 def _start(config: Config) -> tuple[str, str]:

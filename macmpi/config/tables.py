@@ -183,7 +183,8 @@ SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
 class Penalty(Table):
     """The table [penalty]: quadratic penalty or augmented Lagrangian, the schedule of mu, and penalties of the weights.
 
-    ridge and the keys of `SHAPING` have one value for the whole net, or a list with one for each layer with weights.
+    ridge and the keys of `SHAPING` have one value for the whole net, or a list with one for each layer whose weights a
+    regression fits.
     """
 
     method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"

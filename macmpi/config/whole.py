@@ -173,17 +173,17 @@ def gone(key: str, value: Any) -> str | None:
     return f"{key} has gone ({why}): leave it out, or use an earlier macmpi, which reads {key} = {shown(value)}"
 
 
-def ignored(config: Config) -> list[str]:
-    """Lists the keys, "table.key", that are not at their defaults and that a run with this config does not read.
+def ignored(config: Config, asked: Config) -> list[str]:
+    """Lists the keys, "table.key", that `asked` gives and that a run with this config does not read.
 
-    config: without "auto".  Collective: no.
+    config: `asked` without "auto".  Collective: no.
     """
     method, start, penalty = config.method.name, config.start.method, config.penalty
     kinds, sites = ({layer[i] for layer in config.model.layers()} for i in (1, 2))
     nested, by_gradient = config.method.nested, config.penalty.stop == "gradient"
     ends = method == "mac" and config.run.finish is not False
     whole = config.stochastic.batch == "all"
-    by_counting = nested or penalty.value("mu_every") > 0 or by_gradient
+    by_counting = method == "alternating" or nested or penalty.value("mu_every") > 0 or by_gradient
     unread = dict.fromkeys(HALF_STEPS, nested) | {f"model.{key}": not kinds & {*words} for key, words in OWNERS.items()}
     unread |= {
         "stochastic": method != "stochastic",
@@ -195,6 +195,8 @@ def ignored(config: Config) -> list[str]:
         "baseline.patience": method not in ("sgd", "adam", "cg", "lbfgs"),
         "selection": config.selection.criterion == "none",
         **dict.fromkeys(("penalty.tolerance", "penalty.tolerance_decay"), by_counting),
+        "penalty.factor": nested or method == "alternating" or sites == {"none"},
+        **dict.fromkeys(("penalty.mu_every", "penalty.patience"), nested or method == "alternating"),
         "penalty.metric": nested or sites == {"none"},
         "penalty.ridge_until_mu": nested or by_gradient,
         "penalty.gradient_tolerance": nested or not by_gradient,
@@ -215,4 +217,4 @@ def ignored(config: Config) -> list[str]:
         "start.neighbours": start != "neighbours",
         "start.weights": start != "model",
     }
-    return [key for key in given(config) if unread.get(key, unread.get(key.partition(".")[0], False))]
+    return [key for key in given(asked) if unread.get(key, unread.get(key.partition(".")[0], False))]

@@ -118,8 +118,8 @@ def on_subset(method: Method) -> Method:
 
 def coordinates_first(plan: Plan) -> bool:
     """Tells whether a start gives coordinates instead of weights, so that the first half step is a W-step."""
-    word, of_basis = plan.resolved.start.method, plan.has_basis and plan.resolved.start.method != "model"
-    return word in ("elastic_embedding", "file") or (of_basis and (word in ("pca", "itq") or not plan.chain.sites))
+    word = plan.resolved.start.method
+    return word in ("elastic_embedding", "file") or (plan.has_basis and word in ("pca", "itq"))
 
 
 def codes(method: Method, origin: Origin) -> Array:

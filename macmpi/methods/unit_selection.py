@@ -9,7 +9,7 @@ rest of the net gives E1 + C.  That is an upper bound, since the other layers wo
 worse is trained for some iterations, and the present net too, as long as the gap between them closes fast.
 
 The paper compares E_Q + C.  That says little about a hidden layer here, whose errors count mu times in E_Q, whatever
-they do to the outputs (docs/studies.md has figures).
+they do to the outputs.
 """
 
 from __future__ import annotations

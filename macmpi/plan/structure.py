@@ -148,7 +148,7 @@ def check_choices(of: Resolved) -> None:
         remedy = why[0] if why else '; use method.name = "stochastic"'
         raise UsageError(
             "stochastic.stream = true: stochastic MAC trains on pieces of a stream, and this run is by "
-            f'"{of.method.name}"{remedy}, or stochastic.stream = false'
+            f'"{of.method.name}"{remedy}, or train on all points (stochastic.stream = false)'
         )
     for k, segment in enumerate(of.chain.segments, start=1):
         if set(segment.regressed) & set(of.shaping.restrained):
@@ -180,7 +180,9 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
     """
     for b, name in names.items():
         map_, own = chain.blocks[b], _known(name)
-        word = f'a layer ({map_.kind}) is fitted by "{name}"'
+        word, other = f'a layer ({map_.kind}) is fitted by "{name}"', 'model.fitters = "auto" there'
+        if name == map_.fitter:  # which "auto" stands for
+            other = "a layer of another kind there"
         if map_.kind not in own.kinds:
             raise UsageError(
                 f'model.fitters = "{name}" fits layers of the kind {", ".join(sorted(own.kinds))}, and a layer is '
@@ -196,13 +198,12 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
         what = "bits" if bits else "labels" if last and loss.labels else "numbers"
         if what not in own.targets:
             raise UsageError(
-                f'model.fitters = "{name}" fits {" or ".join(sorted(own.targets))}, and segment {k + 1} should give '
-                f'{what}; use "auto" there'
+                f"{word}, which fits {' or '.join(sorted(own.targets))}, and segment {k + 1} should give {what}; use "
+                f"{other}"
             )
         if last and what == "numbers" and config.loss.missing:
             raise UsageError(
-                f"{word}, which is given every target, and with loss.missing = true some are not known; use "
-                'model.fitters = "auto" there'
+                f"{word}, which is given every target, and with loss.missing = true some are not known; use {other}"
             )
         if segment.parameter_blocks != (b,):
             raise UsageError(

@@ -410,13 +410,13 @@ SHAPES = (
 """How the table of shapes is to be read."""
 
 DEEP = (
-    "With skips stochastic MAC ends lower than Adam; without them only MAC and batch normalisation train 128 layers; "
-    "twelve train best by batch normalisation, and soonest by MAC. Labels of USPS: the lowest validation error in per "
-    "cent, seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` has 128 layers "
-    "of 32 rectifiers with x + g(x) from the second on, `plain-128` 128 layers of 32 sigmoids without skips, "
-    "`narrow-12` twelve of these. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) "
-    "one. Rivals have the best of a small grid, which has macmpi's start too. Runs end with the iteration that passes "
-    "30 processor seconds: too soon for full MAC and predictive coding."
+    "With skips stochastic MAC ends lower than Adam; without them only it and batch normalisation train 128 layers; "
+    "twelve train best by batch normalisation, and soonest by stochastic MAC. Labels of USPS: the lowest validation "
+    "error in per cent, seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` "
+    "has 128 layers of 32 rectifiers with x + g(x) from the second on, `plain-128` 128 layers of 32 sigmoids without "
+    "skips, `narrow-12` twelve of these. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC "
+    "does) one. Rivals have the best of a small grid, which has macmpi's start too. Runs end with the iteration that "
+    "passes 30 processor seconds: too soon for full MAC and predictive coding."
 )
 """How the deep nets are to be read."""
 

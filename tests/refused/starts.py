@@ -103,7 +103,7 @@ TABLE = {
     ),
     "a piece of a stream for full MAC": Row(
         {"stochastic.stream": True, "method.name": "mac"},
-        ('by "mac"; use method.name = "stochastic"', "or stochastic.stream = false"),
+        ('by "mac"; use method.name = "stochastic"', "on all points (stochastic.stream = false)"),
         ({"stochastic.stream": False}, {"method.name": "stochastic"}),
         "`stochastic.stream` with",
     ),

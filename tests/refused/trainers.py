@@ -214,7 +214,7 @@ TABLE = {
     ),
     "a classifier of numbers": Row(
         {"model.fitters": ["auto", "auto", "logistic"]},
-        ('model.fitters = "logistic" fits bits or labels, and segment 3 should give numbers; use "auto" there',),
+        ('a layer (affine) is fitted by "logistic", which fits bits or labels, and segment 3 should give numbers',),
         ({"model.fitters": "auto"}, {"model.loss": "cross_entropy"}),
         "a fitter of labels",
     ),
