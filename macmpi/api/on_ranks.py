@@ -1,7 +1,5 @@
 """A fit may start ranks, which read the points from a file in memory; it reads their records as they are written."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal
