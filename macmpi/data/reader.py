@@ -8,8 +8,6 @@ A data set is recognised by the SHA-256 of its points: as float64, not scaled, i
 checksum does not depend on the type and place of the file, nor on the number of ranks.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -296,6 +294,5 @@ class Reader:
 def _sums(A: Array, weights: Array | None, missing: bool) -> Array:
     """Sums each column of A over the rows, times their weights; with `missing`, NaN is left out."""
     if weights is not None:
-        found: Array = weights @ (np.nan_to_num(A) if missing else A)
-        return found
+        return weights @ (np.nan_to_num(A) if missing else A)
     return np.nansum(A, axis=0) if missing else A.sum(axis=0)

@@ -3,8 +3,6 @@
 narwhals gives these libraries one interface; it is imported only where a table is read.
 """
 
-from __future__ import annotations
-
 import datetime
 import decimal
 import re

@@ -3,8 +3,6 @@
 frames.py decides which columns are categories and which are numbers.
 """
 
-from __future__ import annotations
-
 import codecs
 import gzip
 import io

@@ -3,8 +3,6 @@
 stream(seed, "start", k) is the same on every rank and for every number of ranks.
 """
 
-from __future__ import annotations
-
 import hashlib
 
 import numpy as np
