@@ -1,5 +1,7 @@
 """Prints everything that macmpi prints: no run ends because standard output or standard error is full or closed."""
 
+from __future__ import annotations
+
 import atexit
 import os
 import sys

@@ -7,6 +7,8 @@ macmpi/plan/demands.py then says which value of a key, or which net, asks for it
 SHARDED alone leads to no refusal: a solver that does not list it gets only points that its rank holds.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any

@@ -5,6 +5,8 @@ the model at random points before the file is written.  It is built with onnx.he
 dozen operators, so nothing is gained by onnxscript, which traces Python functions and brings three more packages.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,5 +1,7 @@
 """`python -m macmpi.fetch NAME`: downloads a named data set and converts it to the format that named_sets.py reads."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import os

@@ -3,6 +3,8 @@
 --list, --config NAME and --batch NAME print documented configs and batch scripts that macmpi brings along instead.
 """
 
+from __future__ import annotations
+
 import re
 import shlex
 import textwrap

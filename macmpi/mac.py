@@ -9,6 +9,8 @@ inside `with points.writing(...)`, and reads no other rows there.  Where points 
 its own: then ranks exchange sums over points and weights alone, and work on every regression together.
 """
 
+from __future__ import annotations
+
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,7 @@
 """`python -m macmpi.show MODEL.h5`: prints the model card of a trained net, for people or as JSON.  Needs no MPI."""
 
+from __future__ import annotations
+
 import json
 import math
 import sys

@@ -1,5 +1,7 @@
 """Estimators with the interface of scikit-learn: MACRegressor, MACClassifier, MACAutoencoder."""
 
+from __future__ import annotations
+
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass

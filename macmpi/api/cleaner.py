@@ -1,5 +1,7 @@
 """A process watches a fit on ranks: if the fit is killed, the process ends the ranks and removes the fit's folder."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import signal

@@ -3,6 +3,8 @@
 Batches are pieces of a stream: training on each goes on from the model of the piece before.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial

@@ -1,5 +1,7 @@
 """The arguments of `macmpi.fit` become a config and arrays of points."""
 
+from __future__ import annotations
+
 import os
 import tomllib
 from collections.abc import Mapping, Sequence

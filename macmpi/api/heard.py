@@ -3,6 +3,8 @@
 In a notebook it shows its progress: a line, and the learning curve, drawn again after each iteration.
 """
 
+from __future__ import annotations
+
 import math
 import re
 import sys

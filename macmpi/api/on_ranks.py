@@ -1,5 +1,7 @@
 """A fit may start ranks, which read the points from a file in memory; the fit reads the ranks' records as they come."""
 
+from __future__ import annotations
+
 import os
 import shutil
 import signal

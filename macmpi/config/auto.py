@@ -8,6 +8,8 @@ since it ties the coordinates to the outputs of the initial net.  There mu begin
 iteration, and the run ends when the validation error falls no more.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, get_args

@@ -1,5 +1,7 @@
 """The table [model] of a config: the layers of a net, their activations and sites, the output, loss and precision."""
 
+from __future__ import annotations
+
 import math
 from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, ClassVar, Literal, get_args

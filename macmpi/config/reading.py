@@ -4,6 +4,8 @@ The documented configs and the job scripts, from the folder run/ of the reposito
 installed macmpi contains them.
 """
 
+from __future__ import annotations
+
 import difflib
 import json
 import os

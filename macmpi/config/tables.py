@@ -1,5 +1,7 @@
 """The tables of a config: each key with its type and its default, by which pydantic checks files."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 

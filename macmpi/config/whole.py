@@ -4,6 +4,8 @@ Two kinds of keys are not read: those that no longer exist, which are refused un
 those that have no effect with the rest of the config, of which a launch warns.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace

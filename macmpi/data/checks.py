@@ -4,6 +4,8 @@ The checks are in three groups: of headers (types, shapes, lengths that agree); 
 size, labels); and of the points after the split (enough of them, classes, columns that vary).  Collective: no.
 """
 
+from __future__ import annotations
+
 import decimal
 from collections.abc import Mapping
 from numbers import Real

@@ -1,5 +1,7 @@
 """Data sets in three forms: as they were read, as they are used in training, and the rules of a config for them."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass, replace
 from typing import Any
 

@@ -1,5 +1,7 @@
 """Reads the points of a source into arrays, by name: from files of arrays, tables, folders of images and named sets."""
 
+from __future__ import annotations
+
 import difflib
 import json
 import os

@@ -7,6 +7,8 @@ identities of their files.  A rank whose file is another one may have a copy: th
 rows of that rank once more, and the checksums of blocks must be equal.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace

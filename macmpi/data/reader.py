@@ -8,6 +8,8 @@ A data set is recognised by the SHA-256 of its points: as float64, not scaled, i
 checksum does not depend on the type and place of the file, nor on the number of ranks.
 """
 
+from __future__ import annotations
+
 import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace

@@ -3,6 +3,8 @@
 narwhals gives these libraries one interface; it is imported only where a table is read.
 """
 
+from __future__ import annotations
+
 import datetime
 import decimal
 import re

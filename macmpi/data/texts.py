@@ -4,6 +4,8 @@ The form of a column says how its text is read: numbers with a decimal comma, da
 model keeps the forms of its columns, so that later tables are read in the same way, whatever values they hold.
 """
 
+from __future__ import annotations
+
 import datetime
 import re
 from collections.abc import Collection, Mapping

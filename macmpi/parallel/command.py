@@ -3,6 +3,8 @@
 A known error ends a command with its exit code and one message.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from argparse import ArgumentParser

@@ -26,6 +26,8 @@ No window in use is ever freed: MPI_Win_free would wait for all ranks, of which 
 frees it.
 """
 
+from __future__ import annotations
+
 import ctypes
 import errno
 import math

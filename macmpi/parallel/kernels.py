@@ -3,6 +3,8 @@
 Equal bits are promised for one kernel, since another one adds up in another order.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import subprocess

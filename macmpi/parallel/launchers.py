@@ -4,6 +4,8 @@ A container, a batch system or `taskset` may allow less than the machine has: by
 its control group (cgroup) or of any group above it, or by a job's limit.
 """
 
+from __future__ import annotations
+
 import math
 import os
 import re

@@ -1,5 +1,7 @@
 """Only this module knows MPI: here are MPITeam, the ranks of a launch, and settings that MPICH leaves to its user."""
 
+from __future__ import annotations
+
 import glob
 import os
 import pickle

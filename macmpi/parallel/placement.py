@@ -4,6 +4,8 @@
 many copies of them there are, and how many parts a minibatch is drawn from.
 """
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from dataclasses import dataclass
 

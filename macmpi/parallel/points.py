@@ -1,5 +1,7 @@
 """Points are divided among ranks; a rank sees its own rows of them, sums over all points, and means over a sample."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass

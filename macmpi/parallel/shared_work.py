@@ -4,6 +4,8 @@ Afterwards all ranks have the whole.  If the ranks of a node share memory, they 
 the same bits whichever ranks own which parts.
 """
 
+from __future__ import annotations
+
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

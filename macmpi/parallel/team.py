@@ -1,5 +1,7 @@
 """A team of ranks has verbs by which they exchange; here is what each verb does for a team of one process."""
 
+from __future__ import annotations
+
 import json
 import os
 import platform

@@ -3,6 +3,8 @@
 A record is a line of curve.jsonl, a curve all records of a run; a value that a record lacks is NaN.
 """
 
+from __future__ import annotations
+
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,5 +1,7 @@
 """A trained net is written to model.h5 and read back; every part of the file is checked when it is read."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator

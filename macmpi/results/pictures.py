@@ -1,5 +1,7 @@
 """The pictures of some runs are made here, each with a caption that describes it by its numbers."""
 
+from __future__ import annotations
+
 import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace

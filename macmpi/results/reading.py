@@ -1,5 +1,7 @@
 """A run directory is read back: its curve, its data if they are still the same, its nets and its codes."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass, field, replace

@@ -5,6 +5,8 @@ which ranks can add: `sums_of` computes those of some points, `scores_of` the sc
 constant and, for an autoencoder, of principal components.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 
 import numpy as np
