@@ -1,5 +1,7 @@
 """Runs `macmpi COMMAND ...` or `python -m macmpi COMMAND ...`: only the module of that command is imported."""
 
+from __future__ import annotations
+
 import difflib
 import sys
 from importlib import import_module

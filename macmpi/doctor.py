@@ -3,6 +3,8 @@
 NumPy, and modules that need it, are imported inside functions, because the number of threads must be set before.
 """
 
+from __future__ import annotations
+
 import fcntl
 import io
 import json

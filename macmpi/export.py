@@ -5,6 +5,8 @@ the model at random points before the file is written.  It is built with onnx.he
 dozen operators, so nothing is gained by onnxscript, which traces Python functions and brings three more packages.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -63,7 +65,7 @@ def _sinh(g: Graph, X: str, columns: Array) -> str:
 
 
 def _tails(g: Graph, X: str, tails: Tails, undo: bool) -> str:
-    """Adds nodes that map the columns with long tails by `Tails`, or back with `undo`; others stay as they are."""
+    """Adds nodes that map the columns with long tails by `Tails`, or back with `undo`; others are unchanged."""
     long = g.constant(tails.long)
     width, centre = g.constant(np.where(tails.long, tails.width, 1.0)), g.constant(tails.centre)
     if not undo:
@@ -91,7 +93,7 @@ def unscaled(g: Graph, F: str, scaling: Scaling) -> str:
 
 
 def forward(g: Graph, model: Model, X: str, A: str, maps: slice) -> str:
-    """Adds the nodes of a run of maps of the net to the graph, and returns the name of their outputs.
+    """Adds the nodes of consecutive maps of the net to the graph, and returns the name of their outputs.
 
     X: the name of the scaled data, of which some maps read columns.
     A: the name of the inputs of the first of these maps.
@@ -126,8 +128,8 @@ def check_kinds(model: Model) -> None:
 def written(model: Model, precision: str, decoder: bool = False) -> tuple[bytes, list[str]]:
     """Builds the ONNX file of a net, or of its decoder alone, and returns it with the names of its outputs.
 
-    The input is X (N, D), or codes (N, H) of a decoder.  The outputs are predictions, (N, L) or (N,) like the targets;
-    of a classifier label (N,) and probabilities (N, classes); and codes (N, H) where the net has a hidden layer.
+    The input is X (N, D), or codes (N, H) for a decoder.  The outputs are predictions, (N, L) or (N,) like the targets;
+    for a classifier label (N,) and probabilities (N, classes); and codes (N, H) if the net has a hidden layer.
     Raises UsageError.
     """
     check_kinds(model)
@@ -262,7 +264,7 @@ def difference(answer: Array, expected: Array, unit: Any = 1.0) -> float:
 
 
 def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
-    """Returns a function that computes an ONNX file, and the name of the program that does; or None and why not."""
+    """Returns a function that computes an ONNX file, and the name of its program; or None and the reason."""
     try:
         import onnxruntime
     except ImportError:

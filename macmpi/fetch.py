@@ -1,5 +1,7 @@
 """`python -m macmpi.fetch NAME`: downloads a named data set and converts it to the format that named_sets.py reads."""
 
+from __future__ import annotations
+
 import hashlib
 import io
 import os
@@ -130,7 +132,7 @@ def fetch_coil(target: Path, source: Path | None) -> Path:
 def fetch_openml(source: str) -> Path:
     """Writes a data set of OpenML as a table, and returns its path.  Raises UsageError.
 
-    source: "openml:NAME" or with a version, which scikit-learn downloads or takes from its cache.
+    source: "openml:NAME" or "openml:NAME@VERSION", which scikit-learn downloads or takes from its cache.
     """
     path, name = openml_file(source), OPENML_NAME.fullmatch(source.removeprefix(OPENML))
     assert name is not None, "the file would have been refused"

@@ -35,7 +35,7 @@ def readable(name: str | Path) -> str:
 def as_path(value: Any, name: str) -> Path:
     """Returns an argument, given as text or as a Path, as a Path.  Raises UsageError.
 
-    name: that of the argument, for the message.
+    name: the name of the argument, for the message.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text:

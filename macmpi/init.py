@@ -3,6 +3,8 @@
 --list, --config NAME and --batch NAME print documented configs and batch scripts that macmpi brings along instead.
 """
 
+from __future__ import annotations
+
 import re
 import shlex
 import textwrap
@@ -48,7 +50,7 @@ class Found:
     """A data set, and the config that suits it.
 
     config: the keys that the file will give.
-    resolved: the same with a value for each "auto".
+    resolved: the same keys with a value for each "auto".
     data: the outline of the data set, without its points.
     doubt: a description of the targets where they may be classes or amounts; "" where that is clear.
     """
@@ -71,7 +73,7 @@ class Found:
 
     @property
     def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Two losses, that of the config first: each with its kind of targets in words, "classes" or "amounts"."""
+        """Two losses, beginning with the config's, each with a word for its targets, "classes" or "amounts"."""
         both = ("cross_entropy", "classes"), ("squared", "amounts")
         return both if self.config.model.loss == "cross_entropy" else both[::-1]
 
@@ -135,7 +137,7 @@ def _found(config: Config, points: Points, doubt: str = "") -> Found:
 def config_of(found: Found, source: str, path: Path) -> str:
     """Writes the config as TOML, with comments.
 
-    source: the name of the data; path: that of the config, for the commands in the comment at its head.
+    source: the name of the data; path: the path of the config, for the commands in the comment at its head.
     """
     run = f"{program('run')} {shlex.quote(str(path))}"
     head = [

@@ -1,5 +1,7 @@
 """`python -m macmpi.predict MODEL DATA --output FILE`: applies a trained net to the points of a file.  Needs no MPI."""
 
+from __future__ import annotations
+
 import io
 import os
 import tomllib

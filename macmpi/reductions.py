@@ -40,7 +40,7 @@ AT_ONCE = Average()
 Partial = Callable[[slice], tuple[Array, ...]]
 
 OverPoints = Callable[[Partial], tuple[Array, ...]]
-"""A function that sums partial(rows) over all runs of points, in their order; a W-solver's sums are in float64."""
+"""A function that sums partial(rows) over all ranges of points, in their order; a W-solver's sums are in float64."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class LazyRows:
 
 
 Rows = Array | LazyRows
-"""An array, or a lazy one, that is read by runs of rows."""
+"""An array, or a lazy one, that is read by ranges of rows."""
 
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:

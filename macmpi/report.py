@@ -95,7 +95,7 @@ def page(
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[str] = ()) -> str:
-    """Writes a table of text as HTML.  colours: of each row, a dot before its first cell; () for none."""
+    """Writes a table of text as HTML.  colours: for each row the colour of a dot before its first cell; () for none."""
     marks = [f'<span class="run" style="background: {c}"></span>' for c in colours] or [""] * len(rows)
     lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
     for mark, cells in zip(marks, rows, strict=True):

@@ -1,5 +1,7 @@
 """`python -m macmpi.run CONFIG.toml`: reads a config, plans, and trains; under mpiexec on all its ranks."""
 
+from __future__ import annotations
+
 from macmpi.training import process
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 """`python -m macmpi.show MODEL.h5`: prints the model card of a trained net, for people or as JSON.  Needs no MPI."""
 
+from __future__ import annotations
+
 import json
 import math
 import sys
@@ -100,7 +102,7 @@ def curve_lines(curve: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def bars_of(stream: Any) -> str:
-    """Returns the bars that a stream can print."""
+    """Returns the characters that draw bars of different heights on a stream."""
     try:
         BARS.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -137,7 +139,7 @@ def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def shortened(words: Sequence[str], between: str, most: int = 24) -> str:
-    """Joins words, and where there are more than `most` the first and the last ones alone."""
+    """Joins words; if there are more than `most`, only the first and the last ones."""
     if len(words) <= most:
         return between.join(words)
     return between.join([*words[: most - 5], f"... ({len(words):,})", *words[-4:]])

@@ -4,6 +4,8 @@ The documented configs and the job scripts, from the folder run/ of the reposito
 installed macmpi contains them.
 """
 
+from __future__ import annotations
+
 import difflib
 import json
 import os
@@ -25,7 +27,7 @@ from macmpi.config.whole import Config, gone, toml
 
 
 def read(path: Path, settings: list[str]) -> Config:
-    """Reads the config of a file, and changes it by settings "table.key=value", as --set gives them.
+    """Reads the config of a file, and changes it by settings "table.key=value", as from --set.
 
     Raises UsageError with all mistakes of the file in one message.  Collective: no.
     """
@@ -269,7 +271,7 @@ def _explain(mistake: Any) -> str:
 
 
 def known_keys(tables: list[str]) -> list[str]:
-    """Lists the keys of a table of the config, as in known_keys(["penalty"]); of [] its tables."""
+    """Lists the keys of a table of the config, as in known_keys(["penalty"]); for [] the names of the tables."""
     node: Any = Config()
     for name in tables:
         node = getattr(node, name, None)
@@ -340,8 +342,8 @@ def read_named(given: Path) -> tuple[Path, dict[str, Any]]:
 def path_of(given: Path) -> Path:
     """Finds the config that a name means: the file itself, the file with .toml appended, or a documented config.
 
-    Files of the user come before documented configs.  A name that is none of these is returned as it is, and refused
-    when it is read.
+    Files of the user come before documented configs.  Any other name is returned unchanged, and refused when it is
+    read.
     """
     named = given.with_name(f"{given.name}.toml") if given.name and given.suffix != ".toml" else given
     for path in (given, named):

@@ -4,6 +4,8 @@ Two kinds of keys are not read: those that no longer exist, which are refused un
 those that have no effect with the rest of the config, of which a launch warns.
 """
 
+from __future__ import annotations
+
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -50,7 +52,7 @@ def changes(key: str) -> str:
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "result") -> list[str]:
-    """Lists, in words, the keys whose values in two configs differ in their meaning.
+    """Describes the keys whose values in two configs differ in their meaning, as a list.
 
     then, now: the configs, {"table.key": value}.
     changing: what the compared keys change: the "result", the "end" of a run, or "nothing".
@@ -82,7 +84,7 @@ def with_value(config: Config, key: str, value: Any) -> Config:
 
 
 def toml(value: Any) -> str:
-    """Writes a number, string, list or table as TOML, which is JSON but for tables and the control character DEL."""
+    """Writes a number, string, list or table as TOML, which is JSON except for tables and the control character DEL."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {toml(inside)}' for key, inside in value.items())} }}"
     if isinstance(value, list) and any(isinstance(inside, dict) for inside in value):

@@ -4,6 +4,8 @@ The checks are in three groups: of headers (types, shapes, lengths that agree); 
 size, labels); and of the points after the split (enough of them, classes, columns that vary).  Collective: no.
 """
 
+from __future__ import annotations
+
 import decimal
 from collections.abc import Mapping
 from numbers import Real
@@ -126,7 +128,7 @@ def as_array(A: Any, name: str) -> Array:
     """Converts A to an array of numbers, truth values or text, if NumPy can make an array of it.  Raises UsageError.
 
     An array of another library is read without a copy where it can be, by `__array__` or else by DLPack.
-    name: that of the argument, for messages.
+    name: the name of the argument, for messages.
     """
     if isinstance(A, np.ma.MaskedArray):
         if np.ma.is_masked(A):
@@ -207,7 +209,7 @@ def _kind(value: Any) -> str:
 def as_flag(value: Any, name: str) -> bool:
     """Returns an argument that is True or False, or a whole number in their place, as a bool.  Raises UsageError.
 
-    name: that of the argument, for the message.
+    name: the name of the argument, for the message.
     """
     if not isinstance(value, bool | np.bool_ | int | np.integer):
         raise UsageError(f"{name} = {shown(value)}: True or False is needed")

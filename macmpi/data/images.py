@@ -1,5 +1,7 @@
 """Reads a folder of images, all of one size, in the order of their names; folders inside it are classes."""
 
+from __future__ import annotations
+
 import os
 from pathlib import Path
 from typing import Any

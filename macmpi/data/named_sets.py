@@ -1,5 +1,7 @@
 """Reads data sets that have a name: "digits", "usps", "usps-large", "coil" and "sklearn:NAME"."""
 
+from __future__ import annotations
+
 import difflib
 import os
 import re

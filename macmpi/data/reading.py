@@ -4,6 +4,8 @@ Rows that stay in a file are read like those of an HDF5 dataset: A[a:b] gives so
 A[()] all of them.  The connections of sparse layers, which a config may name a file for, are read here too.
 """
 
+from __future__ import annotations
+
 import base64
 import os
 import re

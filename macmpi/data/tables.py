@@ -3,6 +3,8 @@
 frames.py decides which columns are categories and which are numbers.
 """
 
+from __future__ import annotations
+
 import codecs
 import gzip
 import io

@@ -3,6 +3,8 @@
 A known error ends a command with its exit code and one message.
 """
 
+from __future__ import annotations
+
 import os
 import sys
 from argparse import ArgumentParser
@@ -126,7 +128,7 @@ def parser_of(command: str) -> ArgumentParser:
 def by_one_process(name: str, work: Callable[[Namespace], str]) -> Callable[[], None]:
     """Returns the `main` of a command that needs no MPI: it prints the text that `work` returns, or a known error.
 
-    Every process of a launch but the first ends at once.
+    Every process of a launch except the first ends at once.
 
     work: is called with the parsed arguments.  Collective: no.
     """
@@ -165,7 +167,7 @@ def set_threads(threads: int) -> None:
 
 
 def by_all_ranks(team: Team, work: Callable[[], int]) -> NoReturn:
-    """Runs a command on all ranks and ends the process; an error that not all ranks have met ends all of them at once.
+    """Runs a command on all ranks and ends the process; an error that not all ranks have ends all of them at once.
 
     work: does the command, and returns the exit code.  Collective: yes.
     """

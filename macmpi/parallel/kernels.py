@@ -3,6 +3,8 @@
 Equal bits are promised for one kernel, since another one adds up in another order.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import subprocess
@@ -52,7 +54,7 @@ def _take_over() -> None:
 
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """Limits the BLAS libraries of this process to `threads` threads inside, for all fits that run.
+    """Limits the BLAS libraries of this process to `threads` threads within a block, for all running fits.
 
     Raises UsageError if another fit runs with another number.  Collective: no.
     """
@@ -89,7 +91,7 @@ def words(found: list[dict[str, Any]]) -> str:
 def fingerprint() -> str:
     """Computes a short hash of a product, exponentials and a Cholesky factor in both precisions.
 
-    Ranks with the same hash are taken to round alike.  Cost: some 100 microseconds.  Collective: no.
+    Ranks with the same hash are assumed to round alike.  Cost: some 100 microseconds.  Collective: no.
     """
     import numpy as np
 

@@ -1,5 +1,7 @@
 """LAPACK does triangular solves and Cholesky factors, in single precision if all operands are."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from importlib.machinery import PathFinder
 from importlib.util import module_from_spec

@@ -1,5 +1,7 @@
 """Only this module knows MPI: here are MPITeam, the ranks of a launch, and settings that MPICH leaves to its user."""
 
+from __future__ import annotations
+
 import glob
 import os
 import pickle
@@ -252,7 +254,7 @@ def _tried(function: Callable[[], Any]) -> tuple[Any, MacmpiError | None]:
 
 
 def _told(error: MacmpiError) -> MacmpiError:
-    """Copies an error for all ranks, with its text and exit code, but without the attributes of a class of its own."""
+    """Copies an error for all ranks, with its text and exit code, but without attributes of its own class."""
     told = next(kind for kind in type(error).__mro__ if kind.__module__ == "macmpi")(str(error))
     told.exit_code, told.agreed = error.exit_code, True
     return told
@@ -296,13 +298,13 @@ def configure() -> None:
 
     On one node MPICH gets a transport that needs a fifth of the shared memory.  If ranks share cores it also gets
     exchanges of few rounds, since a rank that waits then sleeps between two rounds (clock.py).  All ranks must take the
-    same algorithm, or they would wait for one another for ever: so the number of the machine's cores decides, which all
-    know alike, and not the number that a rank may use.
+    same algorithm, or they would wait for one another forever.  So the number of the machine's cores decides, which is
+    the same for all ranks, and not the number that a rank may use.
 
     Open MPI is kept from loading a component that warns whenever ranks share memory, and is not needed for that.
 
-    UCX, which both may load, is kept from SIGHUP.  It would take the signal for its own debugging, even under nohup,
-    and give it back to the system while the process ends, where it kills a rank that has done its work.
+    UCX, which both may load, is kept from SIGHUP.  UCX would use the signal for its own debugging, even under nohup,
+    and give it back to the system while the process ends, where the signal kills a rank that has done its work.
     """
     if "PMIX_RANK" in os.environ:  # Open MPI's launchers set it, mpiexec as well as srun
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")
@@ -319,7 +321,7 @@ def configure() -> None:
 
 
 def _has_loopback() -> bool:
-    """Tells whether this machine reaches itself by its network; MPICH's own transport needs none."""
+    """Tells whether this machine reaches itself over its network, which MPICH's own transport does not need."""
     import socket
 
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

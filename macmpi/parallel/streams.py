@@ -3,6 +3,8 @@
 stream(seed, "start", k) is the same on every rank and for every number of ranks.
 """
 
+from __future__ import annotations
+
 import hashlib
 
 import numpy as np

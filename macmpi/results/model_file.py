@@ -1,5 +1,7 @@
 """A trained net is written to model.h5 and read back; every part of the file is checked when it is read."""
 
+from __future__ import annotations
+
 import json
 import os
 from collections.abc import Iterator
@@ -51,7 +53,7 @@ def save(model: Model, path: str | Path) -> None:
 def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None = None) -> None:
     """Writes model.h5: the net, all weights that it keeps, the scaling, the card, and codes.  Raises OSError.
 
-    attributes: further ones of the file.
+    attributes: further attributes of the file.
     Z (N, sum H): the coordinates, whose columns that belong to the code are written.
     """
     chain = model.chain
@@ -157,7 +159,7 @@ def _package(group: str, name: str) -> str:
 def _check_packages(specs: list[dict[str, Any]], listed: list[list[str]]) -> None:
     """Raises UsageError if a part of a net comes from a package that is not installed here.
 
-    specs: of the maps.
+    specs: the specs of the maps.
     listed: the attribute `PACKAGES`; older files have none.
     """
     known = {(group, name): f"{package}, " for group, name, package in listed}
@@ -173,7 +175,7 @@ def _no_number(text: str) -> float:
 
 
 def _ensure(condition: Any, otherwise: str) -> None:
-    """Raises ValueError with these words if a condition does not hold: the file is then no model."""
+    """Raises ValueError with these words if a condition does not hold, since the file is then not a model."""
     if not condition:
         raise ValueError(otherwise)
 

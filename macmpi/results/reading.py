@@ -1,5 +1,7 @@
 """A run directory is read back: its curve, its data if they are still the same, its nets and its codes."""
 
+from __future__ import annotations
+
 import json
 import os
 from dataclasses import dataclass, field, replace
@@ -71,7 +73,7 @@ def read(path: Path, name: str) -> Result:
     """Reads a run directory; parts that cannot be read are named in `missing`.
 
     path: the folder.
-    name: of the run in a report.
+    name: the name of the run in a report.
     Raises UsageError if there is no run or no curve.
     """
     if not os.path.isdir(path):
