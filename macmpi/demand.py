@@ -90,9 +90,9 @@ Setting = tuple[str, Any]
 class Asked:
     """A demand that a config makes, and how the user can switch it off.
 
-    by: what asks for it, in words.
+    by: a phrase that says what asks for it.
     off: settings that switch it off, each a key and its value.
-    words: the remedy in words, where no setting switches it off.
+    words: a phrase for the remedy, where no setting switches it off.
     """
 
     demand: Demand

@@ -28,7 +28,7 @@ class Row(NamedTuple):
     """Describes one value of a key: what it handles, and what to offer instead.
 
     handles: the demands that a run with this value can meet.
-    why: why it can meet no others, for the message.
+    why: the reason why it can meet no other demands, for the message.
     instead: values to offer in its place, the nearest first.
     asks: a demand that the value itself makes on the other parts.
     off: values that switch that demand off; () where those of `instead` do.
@@ -168,7 +168,7 @@ SELECTION = ONE_BLOCK - {D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
 
 
 def said(key: str, value: Any) -> str:
-    """Writes a setting as a config has it: 'model.loss = "squared"'.  Collective: no."""
+    """Writes a setting as in a config: 'model.loss = "squared"'.  Collective: no."""
     return f"{key} = {toml(value)}"
 
 
@@ -211,7 +211,7 @@ BITS_FIRST = 'a binary layer as the first of model.hidden, with model.sites = "a
 def asked(of: Resolved, sizes: Sizes) -> list[Asked]:
     """Lists the demands on a run as a whole, in the order of `Demand`.
 
-    sizes: of the data.  Collective: no.
+    sizes: the sizes of the data.  Collective: no.
     """
     config, chain = of.config, of.chain
     demands = [*asked_by_keys(config), *_of_layers(config, chain)]

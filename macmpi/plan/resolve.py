@@ -81,7 +81,7 @@ def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = 
     """Resolves a config as `resolve` does; for fewer points than columns the net reads coordinates in their span.
 
     That is the span of the training points, or of all points if the validation points are drawn from the same set.  If
-    the config depends on single columns, the net reads all columns after all.  Raises UsageError.  Collective: no.
+    the config depends on single columns, the net reads all columns instead.  Raises UsageError.  Collective: no.
     """
     of_columns, n = resolve(config, sizes, decided), sizes.n_train + (sizes.n_val if sizes.drawn else 0)
     if n >= sizes.n_in or not _has_span(of_columns, sizes):
@@ -112,8 +112,8 @@ def _finishes(of: Resolved, sizes: Sizes) -> bool:
 def finishing_of(config: Config) -> Config:
     """Makes the config of the steps of all points with which full MAC ends.  Collective: no.
 
-    Their ridge is stochastic.ridge, and 0 with "auto": on weights that have grown without a ridge, one would weigh more
-    than the error.
+    Their ridge is stochastic.ridge, and 0 with "auto", since a ridge would outweigh the error for weights that have
+    grown without one.
     """
     values = {"method.name": "stochastic", "stochastic.batch": "all", "run.refit": False}
     values |= {"method.acceleration": "none", "stochastic.patience": tuned.FINISH_PATIENCE, "w_step.schedule": "units"}
@@ -245,8 +245,8 @@ class Refused(UsageError):
     Like every known error it is made from its text alone, so that it can be sent to another process; the attributes are
     set afterwards.
 
-    part, demand: which part, and which demand.
-    settings: the remedies that the message offers, each one alone.
+    part, demand: the part, and the demand that it does not handle.
+    settings: the remedies that the message offers, each by itself.
     """
 
     part: Part
@@ -258,7 +258,7 @@ def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
     """Makes the error for a part and a demand that it does not handle, with remedies that were tried.
 
     pair: the part and the demand.
-    config, sizes: of the run that is refused.
+    config, sizes: the config and the data sizes of the refused run.
     """
     part, demand = pair
     (others, but), (off, off_but) = (_tried(pair, config, sizes, settings) for settings in (part.others, demand.off))

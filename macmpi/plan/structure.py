@@ -62,7 +62,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
-            'method.name = "alternating" needs one site, at a linear code that one layer makes of the data or of '
+            'method.name = "alternating" needs one site, at a linear code that one layer computes from the data or '
             'radial basis functions; use model.activation = "linear" and model.sites = "after" there, "none" '
             'elsewhere, or method.name = "mac"'
         )
@@ -71,7 +71,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
 def _check_stage(map_: Map, after: Map, n_train: int) -> None:
     """Refuses a staged layer with more units than patches to find them among, or with more runs than columns.
 
-    after: the activation behind `map_`; each of its runs of units is found by itself.
+    after: the activation after `map_`; each of its groups of units is found by itself.
     """
     units, columns, run = (map_.parameter_shape or (0, 0))[0], map_.columns, after.run_length
     count = run if run > 1 else units

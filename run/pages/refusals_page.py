@@ -33,19 +33,19 @@ from macmpi.solvers import W_SOLVERS, Z_SOLVERS  # noqa: E402
 
 HEAD = """# What is refused
 
-A config whose keys do not go together is refused before anything is created, with exit code 2 and one message that
-says why and names remedies, which macmpi has tried. `macmpi run CONFIG --check` gives the message without a run.
+A config with keys that cannot be combined is refused before anything is created, with exit code 2. One message gives
+the reason and remedies, which macmpi has tried. `macmpi run CONFIG --check` prints the message without a run.
 
-Unknown keys and wrong types are not listed: messages say what is expected. For data there is [another
-list](data.md#what-is-refused). Layers and segments are counted from 1, entries of a list, as in `model.hidden.0`, from
-0. A segment is what lies between two layers with coordinates (`model.sites`). "affine" is a dense layer, "quantiser"
-one of codewords, "trees" a forest or boosted trees.
+Unknown keys and values of a wrong type are not listed. Another page lists [refused data](data.md#what-is-refused).
+Layers and segments are counted from 1, but entries of a list, such as `model.hidden.0`, from 0. A segment lies between
+two layers with coordinates (`model.sites`). "affine" means a dense layer, "quantiser" a layer of codewords, and "trees"
+a forest or boosted trees.
 """
 
 PARTS = """## Parts, and what they do not go with
 
-Parts that are not listed handle everything; what is said of l1 holds for groups. A solver, fitter or loss of another
-package declares what it handles ([extending](extending/index.md)).
+Parts that are not listed handle everything; "l1" includes groups. A solver, fitter or loss of another package declares
+what it handles ([extending](extending/index.md)).
 """
 
 LAST = "With files, libraries and layers of other packages"
@@ -108,7 +108,8 @@ def others(known: set[str]) -> dict[str, tuple[Demands, str]]:
 
 def parts() -> tuple[list[list[str]], set[str]]:
     """A row for parts that do not handle everything, those that lack the same as one; the reasons of messages."""
-    named = {f"{key} = {json.dumps(word)}": tuple(row[:2]) for key, rows in TABLE.items() for word, row in rows.items()}
+    every = [(f"{key} = {json.dumps(word)}", row) for key, rows in TABLE.items() for word, row in rows.items()]
+    named = {said: (row.handles, row.why) for said, row in every}
     named["selection.criterion"] = SELECTION, "nets are compared by one sum of squares, fitted with a ridge alone"
     for key, solvers in {"z_step": Z_SOLVERS, "w_step": W_SOLVERS}.items():
         asked = OF_A_SEGMENT if key == "w_step" else USUAL
