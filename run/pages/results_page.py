@@ -420,8 +420,7 @@ DEEP = (
 
 TASKS = (
     "All tasks except the digits are on USPS. Adam has the best of 16 settings and is judged by its present weights; "
-    "the tables above judge averaged weights, so Adam's errors on the digits are lower there. MAC's there are of the "
-    "older commit that their line names."
+    "the tables above judge averaged weights, so Adam's errors on the digits are lower there."
 )
 """How the other tasks are to be read."""
 

@@ -293,7 +293,9 @@ def test_tables_of_studies_say_where_they_come_from(page: Path) -> None:
 
 
 ERRORS = r"(\d\.\d{3} / \d\.\d{3})"
-END_OF = re.compile(rf"`(?:run/)?(\w+?)(?:\.toml)?`(?:[^\d`]{{1,30}}?{ERRORS}|[^\n]*\|[^|/\n]*{ERRORS} \|$)", re.MULTILINE)
+END_OF = re.compile(
+    rf"`(?:run/)?(\w+?)(?:\.toml)?`(?:[^\d`]{{1,30}}?{ERRORS}|[^\n]*\|[^|/\n]*{ERRORS} \|$)", re.MULTILINE
+)
 """A documented config, and the training and validation error that a page gives it: behind it, or last in its row."""
 
 
