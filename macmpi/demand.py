@@ -17,7 +17,7 @@ from typing import Any
 class Demand(Enum):
     """Something that not every part of a run can handle; the value is its name in tables.
 
-    Where a part does not handle several demands, the refusal names the first of them in the order of this class.
+    If a part does not handle several demands, the refusal names the first of them in the order of this class.
     """
 
     SKIPS = "skips"

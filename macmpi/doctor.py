@@ -54,7 +54,7 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the doctor's page: what was examined and found; remedy: what to do, "" where all is well.
+    """A line of the doctor's page: what was examined and found; remedy: what to do, "" if all is well.
 
     fault: with a remedy, whether no run can be started before it; otherwise the line is a warning.
     """
@@ -77,7 +77,7 @@ class Finding:
 class Machine:
     """A host of this launch: the numbers of its ranks and of the cores that these may use.
 
-    free: free bytes of /dev/shm, None where there is none; left: files in it that programs which died have left.
+    free: free bytes of /dev/shm, None if there is none; left: files in it that programs which died have left.
     """
 
     host: str

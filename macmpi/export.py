@@ -43,7 +43,7 @@ SQUARED = 1e150
 def _asinh(g: Graph, X: str) -> str:
     """Adds nodes for asinh(x) = sign(x) log(|x| + sqrt(x^2 + 1)), since onnxruntime has no Asinh in float64.
 
-    Where x^2 would overflow, the root is taken as |x|.
+    If x^2 would overflow, the root is taken as |x|.
     """
     if g.dtype == np.float32:
         return g.node("Asinh", X)

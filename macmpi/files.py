@@ -112,7 +112,7 @@ FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 3201
 
 
 def _lacking(dataset: h5py.Dataset) -> str:
-    """Names a filter that is needed to read the dataset and that neither h5py nor hdf5plugin has; "" where none is."""
+    """Names a filter that is needed to read the dataset and that neither h5py nor hdf5plugin has; "" if none is."""
     from h5py import h5z
 
     made = dataset.id.get_create_plist()
@@ -178,7 +178,7 @@ def new_id() -> str:
 
 
 def run_of(path: Path) -> str:
-    """Finds the first id of a run in a file; "" where there is none.  Files written by runs have it near the start."""
+    """Finds the first id of a run in a file; "" if there is none.  Files written by runs have it near the start."""
     if not os.path.isfile(path):
         return ""
     end = b""

@@ -52,7 +52,7 @@ class Found:
     config: the keys that the file will give.
     resolved: the same keys with a value for each "auto".
     data: the outline of the data set, without its points.
-    doubt: a description of the targets where they may be classes or amounts; "" where that is clear.
+    doubt: a description of the targets where they may be classes or amounts; "" if that is clear.
     """
 
     config: Config

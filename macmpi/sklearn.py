@@ -374,7 +374,7 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
 
 
 def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Array | None:
-    """Checks the weights of points, and returns them as (N,), or None where all are 1.
+    """Checks the weights of points, and returns them as (N,), or None if all are 1.
 
     name: the name of the argument, for messages.  Raises ValueError unless they are finite, not negative and not all 0.
     """

@@ -49,7 +49,7 @@ def nothing() -> Array:
 
 
 class Architecture(NamedTuple):
-    """The sizes of a net that a selection has chosen; () where it keeps those of the config.
+    """The sizes of a net that a selection has chosen; () if it keeps those of the config.
 
     units: the number of units of each hidden layer.
     widths: the widths of the radial basis functions, in the order of the key model.width.
@@ -310,7 +310,7 @@ class State(Generic[HeldT]):
     iteration: the number of iterations that are complete.
     position: the half step or the minibatch that comes next in the iteration under way.
     seconds: the training time so far.
-    finished: why the run has ended; "" where it has not.
+    finished: why the run has ended; "" if it has not.
     history: what the schedule remembers.
     Arrays are the same on every rank, except that a rank may hold only its own points' rows.
     """

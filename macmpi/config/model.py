@@ -367,7 +367,7 @@ class Model(Table):
     def some_units(self) -> dict[str, int]:
         """The entry of `sites` for a first layer of which only some units have coordinates, such as { after = 10 }.
 
-        {} where all units have them, or none.
+        {} if all units have them, or none.
         """
         first: Any = self.sites[0]
         return first if self.layers()[0][2] == "some" else {}
@@ -383,7 +383,7 @@ def _in_a_word(site: Any, units: int) -> str:
 def sites_for(kinds: list[str]) -> list[Site]:
     """Returns the site of each hidden layer, by their kinds, where `sites` is "auto".
 
-    It is after each layer except radial basis functions, which are fitted with the next layer.  Where the
+    It is after each layer except radial basis functions, which are fitted with the next layer.  If the
     first layer is a code of bits, that layer alone has coordinates, because the Z-step can search only one code.
     """
     if kinds[0] in CODES:

@@ -99,7 +99,7 @@ class Data(Table):
 
     @property
     def targets(self) -> list[str] | None:
-        """The names of the target columns; None where the source has targets of its own."""
+        """The names of the target columns; None if the source has targets of its own."""
         if isinstance(self.target, str):
             return [self.target] if self.target else None
         return self.target

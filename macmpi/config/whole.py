@@ -165,7 +165,7 @@ OF_MINIBATCHES = ("batch_max", "grow_every", "averaging", "records", "parts")
 
 
 def gone(key: str, value: Any) -> str | None:
-    """Returns the refusal of a key that no longer exists, "" where it has its last default; None for other keys.
+    """Returns the refusal of a key that no longer exists, "" if it has its last default; None for other keys.
 
     Collective: no.
     """

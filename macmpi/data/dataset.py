@@ -76,14 +76,14 @@ class Dataset:
     sha256: the SHA-256 of all numbers.
     classes: the label of each column of a classifier's one-hot Y; None for other data.
     one_dimensional: whether the targets are numbers that their file has as (N,).
-    weights, weights_val (N,): the weights of the points, float64; None where all are 1.
+    weights, weights_val (N,): the weights of the points, float64; None if all are 1.
     outputs: where each output of a point has its own weight, their number L, and Y is [targets, weights] (N, 2 L);
         otherwise 0.
     drawn: whether the validation points were drawn from X.
     groups: whole numbers of the training and of the validation points; order: their places on closed curves (`Points`).
     shape, columns, steps: as in `Raw`.
     span: the Span (wide.py) in which X has its coordinates; scaling_x is then that of the columns.  Otherwise None.
-    Only rank 0 has groups, order and span.  Where each rank reads its own rows, drawn, shape and steps are not set.
+    Only rank 0 has groups, order and span.  If each rank reads its own rows, drawn, shape and steps are not set.
     """
 
     X: Array
@@ -167,7 +167,7 @@ class TargetRules:
     precision: the precision of the numbers that are kept.
     in_file: whether rows that each rank reads for itself stay in their file, to be read each time they are used.
     output: the activation of the output layer.
-    like: the scalings of inputs and of targets of the model from which training starts; None where there is none.
+    like: the scalings of inputs and of targets of the model from which training starts; None if there is none.
     classes: the labels that may occur, ascending; None for those that do occur.
     columns: the columns by which earlier pieces of a stream of tables became numbers, empty for a stream of arrays;
         None: the table decides.

@@ -148,7 +148,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
 
 
 def unread_in(source: str) -> str:
-    """Writes a note that names the datasets in a file that are not read; "" where there are none."""
+    """Writes a note that names the datasets in a file that are not read; "" if there are none."""
     path = Path(source)
     if path.suffix not in SUFFIXES or not os.path.exists(path):
         return ""

@@ -2,7 +2,7 @@
 
 Rank 0 reads all points, or each rank reads its own rows; both use the same reader (`reader.py`).
 
-Where each rank reads its own rows, a node may have another file of that name than rank 0.  So ranks compare the
+If each rank reads its own rows, a node may have another file of that name than rank 0.  So ranks compare the
 identities of their files.  A rank whose file is another one may have a copy: then ranks with rank 0's file read the
 rows of that rank once more, and the checksums of blocks must be equal.
 """

@@ -1,6 +1,6 @@
 """Splits the arrays of a data set into training and validation rows, which are read and checked when they are used.
 
-Where the split is random, one rank draws it and sends it to the others as one bit a row.
+If the split is random, one rank draws it and sends it to the others as one bit a row.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def image_shape(array: Any) -> tuple[int, ...] | None:
 def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -> Array | None:
     """Replaces labels Y and Y_val that are text or truth values by numbers 0, 1, ..., in place.
 
-    It returns the label for which each number stands, or None where the labels are numbers already.
+    It returns the label for which each number stands, or None if the labels are numbers already.
     held: the arrays by name.
     known: the labels that may occur, where they are known; labels of the data that equal one of them, whatever their
         type, are replaced by it.  Otherwise labels of Y_val are matched to those of Y in this way.
@@ -151,8 +151,8 @@ def by_class(order: Array, labels: Array, held: int) -> Array:
     """Rearranges a random order (n,) of rows: first the `held` validation rows, then one of each class, then the rest.
 
     So each class has a training row, and its other rows are among the validation rows in proportion, to within one row.
-    labels (n,): by row.  Where there are not enough other rows, the first rows of some classes are validation rows.
-    Collective: no.
+    If there are not enough other rows, the first rows of some classes are validation rows.
+    labels (n,): the label of each row.  Collective: no.
     """
     _, classes = np.unique(labels[order], return_inverse=True)
     sequence = np.argsort(classes, kind="stable")
@@ -317,7 +317,7 @@ DataParts = dict[str, DataPart]
 def split_of(raw: Raw, config: Data, rules: TargetRules = NUMBERS, draw: bool = True) -> Sequence[range | RowSet]:
     """Decides which rows are training rows and which are validation rows, and returns both.
 
-    Where the data have X_val, all its rows are validation rows, and the first data.points rows of X training rows.
+    If the data have X_val, all its rows are validation rows, and the first data.points rows of X training rows.
     In a piece of a stream the first data.points rows are training rows; validation rows are evenly spaced among those
     of them that have a weight above 0 and a target that is not missing, or among all where none has.
     Otherwise both are drawn from X, with labels in proportion to their classes.

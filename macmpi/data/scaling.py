@@ -61,7 +61,7 @@ class Tails:
 
     @property
     def twice(self) -> Array | None:
-        """The columns that are compressed twice: (D,) bool; None where there are none."""
+        """The columns that are compressed twice: (D,) bool; None if there are none."""
         return None if self.again is None else self.again > 0.0
 
     def apply(self, X: Array) -> Array:
@@ -239,7 +239,7 @@ def spread_rows(n: int) -> Array:
 
 
 def tails_of(sample: Array, low: Array, high: Array, flags: Array) -> Tails | None:
-    """Finds the columns with long tails, and how they are compressed; returns None where there are none.
+    """Finds the columns with long tails, and how they are compressed; returns None if there are none.
 
     They are compressed around their median by their robust deviation, which is the distance of the quartiles divided by
     that of a normal column, or the standard deviation where the quartiles are equal.  A compressed column has median 0

@@ -117,7 +117,7 @@ def kind_of(series: Any, empty: Collection[str] = ()) -> str:
 
 
 def values(series: Any, empty: Collection[str] = ()) -> list[Any]:
-    """Lists the values of a column as Python objects, None where one is missing (null, NaN, NaT, a text in `empty`)."""
+    """Lists the values of a column as Python objects, None if one is missing (null, NaN, NaT, a text in `empty`)."""
     missing = series.is_null().to_numpy()
     return [
         None if gone or (isinstance(value, float) and value != value) or (empty and value in empty) else value
@@ -211,7 +211,7 @@ def _check(found: Array, bad: Array, place: str, remedy: str) -> None:
 
 
 def _number(value: Any, form: str) -> float | None:
-    """Returns the number that a value stands for, 1 for true and 0 for false; None where it stands for none."""
+    """Returns the number that a value stands for, 1 for true and 0 for false; None if it stands for none."""
     if isinstance(value, str):
         truth = truth_of(value)
         return number_of(value, form) if truth is None else truth
@@ -313,7 +313,7 @@ def _classes(held: list[Any]) -> Array:
 def labels_among(classes: Array, labels: Array) -> Array:
     """Replaces labels by the equal classes, as "01" by 1, in the labels' shape.  classes: (C,).
 
-    Where a label equals none of the classes, it returns the labels as they are.
+    If a label equals none of the classes, it returns the labels as they are.
     """
     named = {name_of(text_of(one)): one for one in classes.tolist()}
     values, places = np.unique(labels, return_inverse=True)

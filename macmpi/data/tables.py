@@ -106,7 +106,7 @@ def _check_columns(schema: Any) -> None:
 
 
 def targets_within(table: Any) -> list[str]:
-    """Returns the names of the targets that the file of a table declares; [] where it declares none."""
+    """Returns the names of the targets that the file of a table declares; [] if it declares none."""
     held = (table.schema.metadata or {}).get(TARGETS)
     try:
         found = json.loads(held) if held else []

@@ -43,7 +43,7 @@ class Inputs:
     rounded: the design in the precision in which directions and Grams read it.
     targets: the targets of the regression, before a quantiser if there is one; None if the W-step has no jobs of this
         segment.
-    weights (n,): the weights of the points, for points at hand divided by their share of all points; None where all are
+    weights (n,): the weights of the points, for points at hand divided by their share of all points; None if all are
         1.
     """
 
@@ -146,7 +146,7 @@ class HalfStepContext:
         """Returns a data set that has the points `numbers`, and their rows in it.
 
         It is the whole data set if this rank holds all points, otherwise a gathered data set of only these points.
-        Collective: where no rank holds all points.
+        Collective: if no rank holds all points.
         """
         if self.points.subset is None:
             return self.data, numbers

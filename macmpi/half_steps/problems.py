@@ -140,7 +140,7 @@ def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
 
 
 def _variance(points: Points, weights: Array | None, z: Array) -> Array:
-    """Computes the variance of each column over all points, with their weights.  Collective: where `points.over` is."""
+    """Computes the variance of each column over all points, with their weights.  Collective: if `points.over` is."""
 
     def sums(of: Callable[[slice], Array]) -> Array:
         (total,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))

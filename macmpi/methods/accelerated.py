@@ -42,7 +42,7 @@ LENGTHS = (1.0, 0.5, 0.25)
 
 
 class Accelerated(Mac):
-    """Is MAC from feasible coordinates, with or without momentum.  Collective: where a method says so."""
+    """Is MAC from feasible coordinates, with or without momentum.  Collective: methods that say so."""
 
     @cached_property
     def momentum(self) -> bool:

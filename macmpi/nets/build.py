@@ -121,7 +121,7 @@ def _built(place: Place) -> Built:
 
 
 def _shared(laid: list[Laid]) -> tuple[list[int | None], list[Columns | None]]:
-    """Returns the parameter block of each map and the columns of the data that it reads; [] where no map shares one."""
+    """Returns the parameter block of each map and the columns of the data that it reads; [] if no map shares one."""
     numbers, reads, taken = list[int | None](), list[Columns | None](), 0
     if not any(layer.built.blocks for layer in laid):
         return numbers, reads

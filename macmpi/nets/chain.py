@@ -33,7 +33,7 @@ class Chain:
 
     maps: the maps, applied one after the other.
     sites: for each cut the number of maps before it.
-    numbers: the parameter block of each map, or None for a map without weights; () where no maps share a block, so that
+    numbers: the parameter block of each map, or None for a map without weights; () if no maps share a block, so that
         blocks are numbered in the order of the maps.
     reads: the columns of the data that a map reads besides (`Segment`).
     undivided: where only some units of a layer have coordinates, the same net with each layer in one block, which has

@@ -246,7 +246,7 @@ class Window(NamedTuple):
 
 
 class Node:
-    """Lets the ranks of one node share arrays.  Collective: where a method says so.
+    """Lets the ranks of one node share arrays.  Collective: methods that say so.
 
     The memory of an array that no rank has any more is used again.
     """

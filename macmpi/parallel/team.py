@@ -22,7 +22,7 @@ EXIT_CODES = "MACMPI_EXIT_CODES"
 
 
 class Team:
-    """Is the team of a launch, as one of its ranks sees it.  Collective: where a verb says so.
+    """Is the team of a launch, as one of its ranks sees it.  Collective: methods that say so.
 
     This class is for a single process.  Its verbs are the reference for those of many ranks (`MPITeam`).
 

@@ -31,7 +31,7 @@ class Row(NamedTuple):
     why: the reason why it can meet no other demands, for the message.
     instead: values to offer in its place, the nearest first.
     asks: a demand that the value itself makes on the other parts.
-    off: values that switch that demand off; () where those of `instead` do.
+    off: values that switch that demand off; () if those of `instead` do.
     """
 
     handles: Demands = USUAL

@@ -88,7 +88,7 @@ def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) 
 
 
 def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool, points: float) -> str:
-    """Says why a dense layer (h, d) is damped by shifts; "" where it is damped in eigenvectors.
+    """Says why a dense layer (h, d) is damped by shifts; "" if it is damped in eigenvectors.
 
     Turning a layer into eigenvectors and back costs 4 h d (h + d) flops, passes of n points forth and back 6 n h d.
 

@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def in_span(self) -> str:
-        """Says that training is in the span of the points; "" where it is not."""
+        """Says that training is in the span of the points; "" if it is not."""
         columns, n_in = self.begun.resolved.columns, self.chain.n_in
         return f"trained on {n_in:,} coordinates in the span of the points, of {columns:,} columns" if columns else ""
 

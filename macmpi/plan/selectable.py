@@ -69,7 +69,7 @@ class Candidates(NamedTuple):
     layer: the hidden layer of radial basis functions; -1 where the linear layer reads other inputs.
     block: the parameter block of the linear layer.
     counts: the numbers of inputs that are compared; several if they are centres, else one.
-    widths, ridges: the candidates; () where there is nothing to choose.
+    widths, ridges: the candidates; () if there is nothing to choose.
     price: the cost of a parameter, on the scale of E1.
     own: the number of parameters of a centre.
     outputs: the number of weights that each input has.

@@ -70,7 +70,7 @@ class System:
         """Sums G over points, float64; or some rows of it from the diagonal on, the rest 0.
 
         bias: whether units have biases; rows: the rows of G, None for all.
-        weights (N,): the weights of the rows of the inputs, or None.  Collective: where `over_points` is.
+        weights (N,): the weights of the rows of the inputs, or None.  Collective: if `over_points` is.
         """
 
         def part(points: slice) -> tuple[Array, ...]:
@@ -98,7 +98,7 @@ class System:
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
         """Computes the lower triangular L with L L^T = G + ridge I, once for all units of the layer.
 
-        shared_matrix: shares the work among ranks.  Collective: where it is.
+        shared_matrix: shares the work among ranks.  Collective: if `shared_matrix` is.
         """
         L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), shared_matrix)
         return L if whole(len(L)) else np.asfortranarray(np.tril(L))
@@ -106,7 +106,7 @@ class System:
     def prepare(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
         """Computes the factor; for a sparse layer, prepares the factors for each set of inputs.
 
-        Collective: where `shared_matrix` is.
+        Collective: if `shared_matrix` is.
         """
         return Subsystems(self, gram) if gram.sparse else self.factor(gram, shared_matrix)
 

@@ -273,7 +273,7 @@ class Model(NamedTuple):
 class Fit:
     """The fit of a W-problem by `ProximalW`, here of units of one layer, the rows of one block of weights.
 
-    Each row has an objective, (m,), unless a restraint couples them all to a common one, (1,).  Collective: where
+    Each row has an objective, (m,), unless a restraint couples them all to a common one, (1,).  Collective: if
     `over_points` and the problem's `shared_matrix` are.
     """
 

@@ -101,7 +101,7 @@ def others(known: set[str]) -> dict[str, tuple[Demands, str]]:
         for part, _ in demands.parts(planned(keys).resolved, Sizes(4, 3, 37, 11, False)):
             fitter = re.match(r'the fitter ("\w+")', part.said)
             said = f"model.fitters = {fitter[1]}" if fitter else re.sub(r" = \[.*", "", part.said)
-            if not said.startswith("the W-solver") and said not in {*known, *found}:
+            if not said.startswith(("the W-solver", "the Z-solver")) and said not in {*known, *found}:
                 found[said] = part.handles | (USUAL - OF_A_FITTER if fitter else set()), part.why
     return found
 

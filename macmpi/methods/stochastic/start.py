@@ -50,7 +50,7 @@ class Sample:
     The points are evenly spaced in each part, or along the running sum of their weights if they have weights.
 
     rows: this rank's points of each of its parts.
-    weights (n,): the weights of the points that this rank holds; None where all are 1.
+    weights (n,): the weights of the points that this rank holds; None if all are 1.
     shared_matrix: how ranks share work on matrices.
     over, roughly: compute sums over the sample of all ranks, in float64 and in the precision of the points.
     Collective: no, except `over`, `roughly`, and methods that say so.

@@ -26,7 +26,7 @@ CACHED = 2**17
 class Shared(SameDerivative):
     """b_p = V a_p + c for each patch a_p of an image, with weights W = [V, c] (units, columns + 1), the bias last.
 
-    height, width, channels: of the input images; kernel: the side of a patch, in pixels.
+    height, width, channels: the shape of the input images; kernel: the side of a patch, in pixels.
     The outputs are images with `units` channels and a pixel for each patch.  An image is a row with the channels last.
     """
 

@@ -103,7 +103,7 @@ class Built:
     steps: the number of steps of a recurrent layer, each with a site of its own; otherwise 1.
     apart: the number of maps from one of these sites to the next.
     blocks: the parameter block of each map, counted from 0, where maps share blocks; otherwise ().
-    reads: the columns of the data that each map reads, or None; () where none reads data.
+    reads: the columns of the data that each map reads, or None; () if none reads data.
     """
 
     maps: list[Map]

@@ -178,7 +178,7 @@ class KMeans:
     def by_sums(self, inputs: Rows, centres: Array, over_points: OverPoints) -> Array:
         """Runs Lloyd's algorithm from these centres (M, D), where each iteration is a sum over points.
 
-        Collective: where `over_points` is.
+        Collective: if `over_points` is.
         """
 
         def part(rows: slice) -> tuple[Array]:
