@@ -111,7 +111,7 @@ def forward(g: Graph, model: Model, X: str, A: str, maps: slice) -> str:
 
 
 def check_kinds(model: Model) -> None:
-    """Raises UsageError where a layer or an activation of another package has no `export`, and names it."""
+    """Raises UsageError if a layer or an activation of another package has no `export`, and names it."""
     maps = [m.own for m in model.chain.maps]
     kinds = {m.kind for m in maps if type(m).export is Map.export}
     functions = {m.trained_as for m in maps if m.kind == "activation" and function(m.trained_as).export is None}

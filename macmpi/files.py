@@ -72,7 +72,7 @@ def opened(path: Any) -> h5py.File:
 
 
 def names(file: h5py.File, group: str) -> list[str]:
-    """Lists the names in a group, ascending.  Raises UsageError where `group` is a dataset or a link."""
+    """Lists the names in a group, ascending.  Raises UsageError if `group` is a dataset or a link."""
     import h5py
 
     inside = _inside(file, group)
@@ -125,7 +125,7 @@ def _lacking(dataset: h5py.Dataset) -> str:
 
 
 def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
-    """Returns the group or dataset of that name.  Raises UsageError for a link, KeyError where there is nothing."""
+    """Returns the group or dataset of that name.  Raises UsageError for a link, KeyError if there is nothing."""
     import h5py
 
     for path in accumulate(name.split("/"), "{}/{}".format):

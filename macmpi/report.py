@@ -50,7 +50,7 @@ def named(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
-    """Reads the runs; returns those that can be drawn, and why others cannot.  Raises UsageError where none can."""
+    """Reads the runs; returns those that can be drawn, and why others cannot.  Raises UsageError if none can."""
     results, lost = [], []
     for path, name in named(paths).items():
         try:

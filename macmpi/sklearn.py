@@ -197,7 +197,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Computes R^2 from the targets that are known, as its mean over the outputs.
 
-        An output with fewer than two known targets is left out with a warning.  Raises ValueError where all are.
+        An output with fewer than two known targets is left out with a warning.  Raises ValueError if all are.
         """
         found = self.predict(X), *self._of_numpy(y=y)
         predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(found[0]), -1) for A in found)

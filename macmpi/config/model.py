@@ -306,7 +306,7 @@ class Model(Table):
             self._check_list(name, count, f"{count} of the hidden layers have {name}: {remedy}")
 
     def _check_some_units(self, i: int, count: int, kind: str) -> None:
-        """Raises ValueError where only `count` units of hidden layer i cannot have coordinates.
+        """Raises ValueError if only `count` units of hidden layer i cannot have coordinates.
 
         kind: the activation of the first hidden layer.
         """
@@ -319,7 +319,7 @@ class Model(Table):
             raise ValueError(f"sites.{i} names {many(count, 'unit')}, and that layer has {units}: give at most {units}")
 
     def _check_list(self, name: str, count: int, rest: str) -> None:
-        """Raises ValueError where a key holds a list of another length than `count`.  rest: the end of the message."""
+        """Raises ValueError if a key holds a list of another length than `count`.  rest: the end of the message."""
         given = getattr(self, name)
         if isinstance(given, list) and len(given) != count:
             raise ValueError(f"{name} has {many(len(given), 'entry')} but {rest}")

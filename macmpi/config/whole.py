@@ -78,7 +78,7 @@ def flat(config: Config) -> dict[str, Any]:
 
 
 def with_value(config: Config, key: str, value: Any) -> Config:
-    """Returns the config with another value of one key, "table.key".  Raises ValueError where its table refuses it."""
+    """Returns the config with another value of one key, "table.key".  Raises ValueError if its table refuses it."""
     table, _, name = key.partition(".")
     return replace(config, **{table: replace(getattr(config, table), **{name: value})})
 

@@ -29,11 +29,11 @@ POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
 class Points:
     """The points of a source, as arrays of numbers or text, or as datasets of an HDF5 file that are not read yet.
 
-    arrays: by their names, X (N, ...); targets Y (N,) or (N, L), where there are some; weights of the points (N,) or of
-        their targets (N, L); and for pictures groups (N,), whole numbers, and order (N,), the place of each point on
-        the closed curve of its group.  Names with "_val" are those of validation points, where the source has some.
+    arrays: {name: array} for X (N, ...), targets Y (N,) or (N, L) if there are some, weights of the points (N,) or of
+        their targets (N, L), and for pictures groups (N,), whole numbers, and order (N,), the place of each point on
+        the closed curve of its group.  Arrays of validation points, if the source has some, have names with "_val".
     columns: how the columns of a table became X; None for other sources.
-    classes: whether Y can only be classes; such a Y is left out where the loss is none of classes.
+    classes: whether Y can only be classes; such a Y is left out if the loss is not one of classes.
     named: whether they are a named set, which needs no further checks and no scaling unless data.scale asks for it.
     """
 

@@ -71,7 +71,7 @@ class Column:
     flag: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the fields contradict each other."""
+        """Raises ValueError if the fields contradict each other."""
         good = (
             len(set(self.categories)) == len(self.categories)
             and bool(self.categories) == (self.kind == "category")
@@ -210,7 +210,7 @@ class Columns:
         """Converts a table of N rows to float64 (N, D).  It finds columns by their names and ignores all others.
 
         A category that the training table does not have is 0 in all columns of single categories.
-        name: the name of the table, for messages.  Raises UsageError where columns are missing or hold something else.
+        name: the name of the table, for messages.  Raises UsageError if columns are missing or hold something else.
         Collective: no.
         """
         series = series_of(frame, name)

@@ -56,7 +56,7 @@ KEYS = (*OF_TABLES, "image_size")
 
 
 def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None:
-    """Raises UsageError where the config gives a key of `KEYS` that is not read for its source.
+    """Raises UsageError if the config gives a key of `KEYS` that is not read for its source.
 
     keys: the keys that are read for a source of this kind; source: its name in the message, "" for that in the config.
     """
@@ -258,7 +258,7 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, column
 
 
 def _check_once(named: Mapping[str, list[str]]) -> None:
-    """Raises UsageError where two keys of [data] name the same column; only a target may also be a category.
+    """Raises UsageError if two keys of [data] name the same column; only a target may also be a category.
 
     named: for each key the columns that it names.
     """
@@ -311,7 +311,7 @@ def _amounts(found: Array, rows: int, source: str) -> str:
     """Returns the reason why targets are amounts and no classes.
 
     found: their different values, ascending; rows: the number of targets.
-    Raises UsageError where they may be classes: a few whole numbers that repeat, and either two different ones or more
+    Raises UsageError if they may be classes: a few whole numbers that repeat, and either two different ones or more
     than half of the numbers in their range.
     """
     known = found[~np.isnan(found)] if found.dtype.kind == "f" else found

@@ -106,7 +106,7 @@ def _mode(image: Any) -> str:
 
 
 def _check(image: Any) -> None:
-    """Raises UsageError where reading would lose something: 16 bits, several pictures, or transparency."""
+    """Raises UsageError if reading would lose something: 16 bits, several pictures, or transparency."""
     mode, tiles = str(image.mode), getattr(image, "tile", [])
     deep = ";16" in str(tiles) or any(codec.startswith("ppm") and args[1] > 255 for codec, _, _, args in tiles)
     if mode not in GREY + COLOUR or deep:

@@ -60,7 +60,7 @@ class Source:
         self._data: Dataset | None = None
 
     def sizes(self) -> Sizes:
-        """Returns the sizes of the data set.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
+        """Returns the sizes of the data set.  Raises UsageError if data are wrong.  Collective: no (rank 0)."""
         if self.by_rows and not self.config.data.source:
             raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
         if self._sizes is None:

@@ -94,7 +94,7 @@ def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -
     known: the labels that may occur, where they are known; labels of the data that equal one of them, whatever their
         type, are replaced by it.  Otherwise labels of Y_val are matched to those of Y in this way.
     path: the name of the source where labels may be missing, as "" or "nan" among texts; otherwise "".
-    Raises UsageError where a label is missing.
+    Raises UsageError if a label is missing.
     """
     targets = {name: held[name] for name in ("Y", "Y_val") if name in held}
     for name, array in targets.items():
@@ -250,7 +250,7 @@ class DataPart:
     def read(self, tile: Tile) -> Array:
         """Reads and checks rows of the part: (n, width) float64.
 
-        Raises UsageError where a value is no usable number, and names the first; for an array in memory it also counts
+        Raises UsageError if a value is no usable number, and names the first; for an array in memory it also counts
         all of them.
         """
         return self.checked(self.raw(tile.rows), tile)
@@ -271,7 +271,7 @@ class DataPart:
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def sparse(self) -> SparseRows:
-        """Reads the rows of a sparse source.  Raises UsageError where a number is not usable, and names the first."""
+        """Reads the rows of a sparse source.  Raises UsageError if a number is not usable, and names the first."""
         rows = np.asarray(self.rows[:])
         some = SparseRows(self.source.matrix[rows], self.source.shift)
         if len(bad := np.flatnonzero(~checks.usable(some.matrix.data))):

@@ -123,7 +123,7 @@ def facts_of(dataset: Any) -> dict[str, Any]:
     """Reads what a dataset of HDF5 or Zarr declares of its numbers, as in netCDF: fill values, a scale, an offset.
 
     A fill value of 0 that the file does not name as an attribute is ignored, because it is the default of the library.
-    Arrays in memory declare nothing.  Raises UsageError where a declared value is no number.
+    Arrays in memory declare nothing.  Raises UsageError if a declared value is no number.
     """
     facts: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
     if not hasattr(dataset, "attrs") or dataset.dtype.kind not in "iuf":

@@ -80,7 +80,7 @@ class Tails:
 class Seen:
     """The statistics of each column of a stream so far, by which the scaling of further pieces is adapted.
 
-    They are those of the numbers after long tails are compressed; all are (D,).
+    They describe the numbers whose long tails are compressed.  All have the shape (D,).
     count: the number of rows, each times its weight.
     deviation: the standard deviation of the numbers.
     low, high: the least and the largest number.
@@ -147,7 +147,7 @@ class Scaling:
         return Scaling.of({name: np.tile(array, times) for name, array in self.arrays.items()})
 
     def of_first(self, columns: int) -> Scaling:
-        """Returns the scaling of the first columns alone.  columns: their number."""
+        """Returns the scaling of the first columns alone.  columns: the number of columns."""
         return Scaling.of({name: array[:columns] for name, array in self.arrays.items()})
 
     def is_near(self, other: Scaling) -> bool:
@@ -171,7 +171,7 @@ def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
 
 
 def unscaled(columns: int) -> Scaling:
-    """Returns the scaling that changes nothing.  columns: their number."""
+    """Returns the scaling that changes nothing.  columns: the number of columns."""
     return Scaling(np.zeros(columns), np.ones(columns))
 
 

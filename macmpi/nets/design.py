@@ -39,9 +39,9 @@ def apply(A: Array, W: Array) -> Array:
 
 
 def _times(A: Array, V: Array) -> Array:
-    """Computes A V, for A (n, D) and V (D, w); in double precision and for small D w by ranges of rows.
+    """Computes A V, for A (n, D) and V (D, w).
 
-    A run has at most SMALL multiplications.
+    In double precision and for small D w it does so by ranges of rows, each of at most SMALL multiplications.
     """
     (n, D), w = A.shape, V.shape[1]
     rows = SMALL // (D * w) // 8 * 8

@@ -28,7 +28,7 @@ from macmpi.solvers.z_gauss_newton import GaussNewtonZ, flops_a_point
 
 PASSES_Z, PASSES_DIRECTIONS, PASSES_OTHERS = 2.0, 12.0, 10.0
 PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
-"""A Z-step passes the segments behind the first site PASSES_Z times, and PASSES_DIRECTIONS times for directions whose
+"""A Z-step passes the segments after the first site PASSES_Z times, and PASSES_DIRECTIONS times for directions whose
 flops are not counted.  A W-step passes a segment PASSES_W times without its CG, or PASSES_OTHERS with other solvers."""
 
 PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0, "joint": 270.0}, 3
@@ -135,7 +135,7 @@ class Round:
 
 
 def gather(machine: Machine, count: int, ranks: int, place: Placement = EVERYWHERE) -> float:
-    """Predicts the seconds until every rank, or each node once, has all of `count` bytes, of which each made a part.
+    """Predicts the seconds until every rank, or every node, has all of `count` bytes; each rank has made a part.
 
     machine: the cluster.
     place: where the bytes live, and so how many copies of them there are.

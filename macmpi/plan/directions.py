@@ -165,11 +165,11 @@ TURNED, TURNINGS = 2.5, 4
 
 
 def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
-    """Chooses by counted flops the inverses that are applied to the factors of a minibatch's gradient.
+    """Chooses which inverses are applied to the factors of a minibatch's gradient, by counted flops.
 
     M^-1 costs 2 h^2 d flops on a gradient (h, d), and 2 h^2 n on its factor (n, h); G^-1 costs 2 d^2 h or 2 d^2 n.
-    An identity metric needs no inverse.  None is applied where layers or positions share weights, so that factors have
-    many rows, and where the gradient is no product of factors (`is_plain`).
+    An identity metric needs no inverse.  No inverse is applied if layers or positions share weights, so that factors
+    have many rows, or if the gradient is no product of factors (`is_plain`).
 
     points: n, the points of a minibatch.  Collective: no.
     """

@@ -50,7 +50,7 @@ def check_memory(plan: Plan, here: int = 1) -> None:
         what += f", {in_gb(need * together)} for the {together} ranks of this machine"
     what += f", and {whose} {in_gb(have)}"
     if sum(entry.least for entry in ledger(plan)) * together <= have:
-        raise UsageError(f"{what}: run.finish = false leaves out the steps behind full MAC, which alone fits")
+        raise UsageError(f"{what}: run.finish = false leaves out the steps after full MAC, which alone fits")
     if one:
         ranks = "" if place.all_rows else ", or more ranks"
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
@@ -241,7 +241,7 @@ def _kept(plan: Plan, job: Job) -> int:
 
 
 def _columns(plan: Plan, job: Job) -> int:
-    """Counts the numbers per point that a rank keeps while it does a job; 0 where it computes them again."""
+    """Counts the values per point that a rank keeps while it does a job; 0 if it computes them again."""
     exact = plan.resolved.regressions[job.segment].solver.exact
     if (exact or plan.resolved.travels(job.segment)) and not plan.placement.all_rows:
         return 0

@@ -67,7 +67,7 @@ class ClosedForm(WSolver):
     only in directions that lower the error, and the digits that matter at large mu are kept.  (With a ridge,
     R^T [A, 1] is computed as T^T [A, 1] - W G.)
     Cost for w units: 2 N D w flops (4 N D w without a ridge); for the layer N D^2 for G and D^3 / 3 for its factor.
-    Raises LinAlgError where the inputs are not finite.
+    Raises LinAlgError if the inputs are not finite.
     """
 
     relaxation: float = 1.0

@@ -213,7 +213,7 @@ def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
 def decomposed(A: Array) -> Spectrum:
     """Computes the spectrum of a symmetric matrix (n, n) in its precision; eigenvalues below 0 become 0.
 
-    If the iteration fails in single precision, it is repeated in double.  Raises LinAlgError where that fails too.
+    If the iteration fails in single precision, it is repeated in double.  Raises LinAlgError if that fails too.
     Cost: 9 n^3 flops.
     """
     for precision in dict.fromkeys((A.dtype, np.dtype(np.float64))):

@@ -279,8 +279,8 @@ class SegmentProblem(WProblem):
     segment: f_k, with parameter blocks numbered from 0.
     loss: the loss of its outputs, which is the squared error where they are compared with coordinates.
     shapes: the shapes of the blocks.
-    ridges, restraints: the ridge and the restraint of each block; () if all have `ridge`, and where none has a
-        restraint.
+    ridges, restraints: the ridge and the restraint of each block.  `ridges` is () if all blocks have `ridge`;
+        `restraints` is () if no block has one.
     """
 
     segment: Segment

@@ -243,7 +243,7 @@ class ProximalW(WSolver):
     system: ClassVar[System] = MetricSystem()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates flops per point: passes, and for each unit a system in about half of its inputs."""
+        """Estimates flops per point: those of passes, and of a system for each unit in about half of its inputs."""
         return super().effort(n_in, units, points) + units * n_in**3 / 8.0 / points
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:

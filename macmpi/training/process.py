@@ -178,7 +178,7 @@ def interruptible() -> Iterator[Wish]:
 def wait_for_others() -> None:
     """Sleeps twice as long as this process has lived, two to ten seconds, since it cannot ask the other processes.
 
-    By then, processes that were started at the same time have come as far.  Collective: no.
+    After this time other processes of the same launch have started too.  Collective: no.
     """
     time.sleep(min(max(2.0, 2.0 * age("self")), PATIENCE))
 

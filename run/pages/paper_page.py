@@ -289,7 +289,7 @@ The other Z-steps are not worth their time; the other W-steps are as good as the
 | `model.sites = "before"` | 6.52 | 6.2 |
 | and five minibatches (mu 1e3); `w_step.sums = "running"` | 5.95; 5.95 | 9.8; 8.3 |
 | `model.activation = "tanh"`, `model.hidden = [{ recurrent = 64, steps = 4 }, 20]` | 7.80 | 3.1 |
-| and `states = "all"`; `{ recurrent = 20, steps = 4 }` behind it | 5.94; 8.78 | 4.6; 6.7 |
+| and `states = "all"`; `{ recurrent = 20, steps = 4 }` after it | 5.94; 8.78 | 4.6; 6.7 |
 """
 """What the paper names and shows no figure of."""
 

@@ -6,7 +6,7 @@ from refused.case import FOREST, IMAGES, RECURRENT, STEPS, TIED, Row
 
 COMBINATIONS = [
     "a convolution, or local connections, where the images' shape is unknown or does not fit",
-    "a recurrent layer behind another that gives only its last state",
+    "a recurrent layer after another that gives only its last state",
     "`steps` that do not divide the columns of the data",
     "`model.tied = true` for a net that is not a mirror of dense layers",
     (
@@ -28,7 +28,7 @@ TABLE = {
         ({"model.image": [2, 2]},),
         "a convolution, or local connections, where the images' shape is unknown or does not fit",
     ),
-    "a recurrent layer behind another": Row(
+    "a recurrent layer after another": Row(
         {"model.hidden": [5, STEPS]},
         (
             "model.hidden.1 is recurrent and reads the data step by step",
@@ -36,7 +36,7 @@ TABLE = {
             'states = "all"',
         ),
         ({"model.hidden": [STEPS, 5]}, {"model.hidden": [{**STEPS, "states": "all"}, STEPS]}),
-        "a recurrent layer behind another",
+        "a recurrent layer after another",
     ),
     "steps that do not divide the data": Row(
         {"model.hidden": [{"recurrent": 3, "steps": 3}]},
@@ -95,7 +95,7 @@ TABLE = {
         ({"penalty.l1": 0.0},),
         "shared weights",
     ),
-    "images behind a dense layer": Row(
+    "images after a dense layer": Row(
         {**IMAGES, "model.hidden": [6, {"channels": 2}]},
         ("model.hidden.1", "given 6 numbers", "give model.hidden.1.image = [height, width, channels]"),
         ({"model.hidden": [6, {"channels": 2, "image": [3, 2, 1]}]},),

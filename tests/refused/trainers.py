@@ -27,7 +27,7 @@ COMBINATIONS = [
     "a fitter of labels or bits for targets that are numbers, or of numbers for labels",
     "a fitter for a layer that shares its segment with another",
     "a fitter of a layer with an activation after it",
-    "trees behind another layer",
+    "trees after another layer",
     '`w_step.sums = "running"` without closed forms, or with convolutions, multipliers, acceleration, selection',
 ]
 
@@ -232,14 +232,14 @@ TABLE = {
     ),
     "a classifier under a sigmoid": Row(
         {"model.loss": "cross_entropy", "model.fitters": ["auto", "auto", "logistic"], "model.output": "sigmoid"},
-        ("fits no activation behind it (segment 3)", 'use model.output = "linear" there'),
+        ("fits no activation after it (segment 3)", 'use model.output = "linear" there'),
         ({"model.output": "linear"},),
         "a fitter of a layer with an activation",
     ),
-    "trees behind another layer": Row(
+    "trees after another layer": Row(
         {"model.activation": ["tanh", "forest"]},
         (),
         ({"model.activation": ["forest", "tanh"]}, {"model.activation": ["tanh", "kernel_ridge"]}),
-        "trees behind",
+        "trees after",
     ),
 }

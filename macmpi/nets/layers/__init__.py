@@ -72,7 +72,7 @@ class Map:
         weights begin at 0, and forward must work with them.
     run_length -- the length of runs of inputs and outputs that are each mapped by themselves; 1 for other maps.
     code -- the map itself if its outputs are a code, which a Z-step searches; otherwise None.
-    memory -- the weights behind this map that multiply the state of a recurrent layer begin as this multiple of the
+    memory -- the weights after this map that multiply the state of a recurrent layer begin as this multiple of the
         matrix `remembered`; 0 where they begin like all other weights.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
     connected -- which weights exist, of their shape; the others are 0 and stay 0.  None if all exist.  A map without
@@ -343,7 +343,7 @@ def is_basis(map_: Map) -> bool:
 def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
     """Looks a name up in a table, or else among the entry points of a group, by which other packages add to it.
 
-    Raises KeyError where neither has it, UsageError where its package cannot be loaded.
+    Raises KeyError if neither has it, UsageError where its package cannot be loaded.
     """
     if name in table:
         return table[name]

@@ -227,7 +227,7 @@ def layer(place: Place) -> Built:
     """Builds a convolution with its activation and its pooling.
 
     The pooling comes after the site, except with a softmax, where it comes before.  A softmax is over the channels of
-    each pixel.  Raises UsageError where the sizes of images do not allow the layer.
+    each pixel.  Raises UsageError if the sizes of images do not allow the layer.
     """
     own = _of(place)
     if place.last and own.n_out != place.units:
@@ -242,7 +242,7 @@ def layer(place: Place) -> Built:
 
 
 def _of(place: Place) -> Shared:
-    """Makes the convolution of a layer.  Raises UsageError where its kernel or groups do not suit the images."""
+    """Makes the convolution of a layer.  Raises UsageError if its kernel or groups do not suit the images."""
     asked, key, (height, width, channels) = place.layer, place.key, place.shape
     size = height, width, channels, asked.channels, asked.kernel
     if asked.upsample > 1:

@@ -76,7 +76,7 @@ class Place:
     def shape(self) -> Shape:
         """Height, width and channels of the images that the layer reads, from its own `image` or the layer before.
 
-        Raises UsageError where neither has them, or their product is not the number of inputs.
+        Raises UsageError if neither has them, or their product is not the number of inputs.
         """
         own, key, size = self.layer.image, self.key, self.n_in
         if not own and not self.read.shape:

@@ -98,7 +98,7 @@ def _given(problem: SegmentProblem) -> tuple[Map, Array, Array, Stream, dict[str
 
 
 def _checked(map_: Map, weights: Any, shape: tuple[int, int]) -> Array:
-    """Converts the weights of a fitter to float64.  Raises ValueError where they have another shape."""
+    """Converts the weights of a fitter to float64.  Raises ValueError if they have another shape."""
     if np.shape(weights) != shape:
         raise ValueError(f"the fitter of {map_.spec()['kind']} gave weights of shape {np.shape(weights)}, not {shape}")
     return np.asarray(weights, dtype=np.float64)
