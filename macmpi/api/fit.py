@@ -6,7 +6,6 @@ Batches are pieces of a stream: training on each goes on from the model of the p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError, shown
+from macmpi import UsageError, shown
 from macmpi.api.given import Layers, Settings, config_of, flat, keys_given, points_of
 from macmpi.api.heard import drawing, in_notebook, listening
 from macmpi.api.on_ranks import fit_on_ranks, launcher_of
@@ -27,7 +26,7 @@ from macmpi.data.series import is_frame
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
-from macmpi.parallel.mpi import die, team_of
+from macmpi.parallel.mpi import team_of
 from macmpi.parallel.team import Team, on_root
 from macmpi.results.model import Model
 from macmpi.training.launch import launch_training
@@ -116,7 +115,7 @@ def fit(
         keys |= {"max_time": max_time, "inputs": (path_of(Path(config)),) if isinstance(config, str | Path) else ()}
         return keys, verbose is not None and as_flag(verbose, "verbose"), batches is not None
 
-    with team_of(comm) as team, _all_or_none(team):
+    with team_of(comm) as team:
         launcher = team.all_or_raise(lambda: None if ranks is None else launcher_of(ranks, comm))
         own, talks, pieces = team.from_root(told)
         if pieces:
@@ -162,17 +161,6 @@ def _told(model: Model | None, config: Config) -> Model:
     if not asked and (why := ENDS.get(model.ended)):
         warn(why)
     return model
-
-
-@contextmanager
-def _all_or_none(team: Team) -> Iterator[None]:
-    """Ends all ranks after an error of one rank inside, so that none waits for it for ever.  Collective: no."""
-    try:
-        yield
-    except BaseException as error:
-        if team.size > 1 and not (isinstance(error, MacmpiError) and error.agreed):
-            die(team, error)
-        raise
 
 
 # --- pieces of a stream -----------------------------------------------------------------------------------------------

@@ -145,10 +145,7 @@ def one_layer(config: Config, k: int, output: str, iterations: int) -> Config:
 # --- keys that no run reads -------------------------------------------------------------------------------------------
 
 GONE: dict[str, tuple[Any, str]] = {
-    "loss.smoothing": (0.0, "labels are taken as they are"),
     "start.iterations": (0, "each start has its own number, a constant of macmpi.methods.starts"),
-    "penalty.gradient_decay": (0.7, "it is 0.7 now, the constant DECAY of macmpi.plan.resolved"),
-    "penalty.sparsity": (0.0, "it cost three times the error"),
     "method.cg_iterations": (10, "it is 10 now, the default of macmpi.methods.alternating.Alternating"),
     "baseline.parts": (2, "it is 2 now, the constant SHARED of macmpi.plan.plan"),
     "start.repulsion": (100.0, "it is 100 now, the constant REPULSION of macmpi.methods.starts"),
@@ -156,9 +153,8 @@ GONE: dict[str, tuple[Any, str]] = {
     "selection.smallest": (150, "selection.sizes lists candidates"),
     "selection.step": (25, "selection.sizes lists candidates"),
     "selection.iterations": (5, "it is 5 now, the constant ITERATIONS of macmpi.methods.unit_selection"),
-    "selection.low_bias": ("", "selection.epsilon2 is 2 E1 / outputs of that run"),
 }
-"""Keys that no longer exist: the last default of each, and the reason or the remedy."""
+"""Keys of version 0.1.0 that no longer exist: the last default of each, and the reason or the remedy."""
 
 OF_MINIBATCHES = ("batch_max", "grow_every", "averaging", "records", "parts")
 """The keys of [stochastic] that have no effect where each step takes all points."""

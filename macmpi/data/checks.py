@@ -15,7 +15,7 @@ import numpy as np
 
 from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
-from macmpi.data.dataset import GROUPS, WEIGHTS, Raw
+from macmpi.data.dataset import GROUPS, SIDES, WEIGHTS, Raw
 from macmpi.data.series import EXACT
 from macmpi.data.texts import plain_text
 from macmpi.data.wide import SparseRows, is_sparse
@@ -61,13 +61,10 @@ def check_datasets(found: Mapping[str, Any], path: str, labels: bool) -> None:
         )
     if not set(GROUPS).isdisjoint(found) and ("groups" not in found or ("X_val" in found) != ("groups_val" in found)):
         raise UsageError(f"{path}: groups_val goes with X_val and groups: give both datasets or neither")
-    for name in ("Y", "weights", "groups"):
-        for a, b in (("X", name), ("X_val", f"{name}_val")):
-            if a in found and b in found and len(found[a]) != len(found[b]):
-                raise UsageError(f"{path}: {a} has {many(len(found[a]), 'row')} but {b} has {len(found[b])}")
-    for a, b in (("X", "X_val"), ("Y", "Y_val")):
-        if a in found and b in found and columns(found[a]) != columns(found[b]):
-            raise UsageError(f"{path}: {a} has {many(columns(found[a]), 'column')} but {b} has {columns(found[b])}")
+    rows = [(f"X{side}", f"{name}{side}", "row", len) for name in ("Y", "weights", "groups") for side in SIDES]
+    for a, b, what, count in (*rows, ("X", "X_val", "column", columns), ("Y", "Y_val", "column", columns)):
+        if a in found and b in found and count(found[a]) != count(found[b]):
+            raise UsageError(f"{path}: {a} has {many(count(found[a]), what)} but {b} has {count(found[b])}")
     if ("Y" in found and "X_val" in found) != ("Y_val" in found):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
     if labels and columns(found["Y"]) != 1:

@@ -118,9 +118,8 @@ class Column:
 
     @cached_property
     def _places(self) -> dict[Any, int]:
-        """The place of each category, by the name of its value and, as older files need it, by its text."""
-        named = {name_of(category): i for i, category in enumerate(self.categories)}
-        return named | {category: i for i, category in enumerate(self.categories)}
+        """The place of each category."""
+        return {category: i for i, category in enumerate(self.categories)}
 
     def _code(self, value: Any) -> int:
         """Returns the column of a value: the column of its category, or the shared column of its hash.
@@ -130,13 +129,11 @@ class Column:
         """
         if value is None:
             return NO_VALUE
-        text = value if type(value) is str else text_of(value)
-        found, name = self._places.get(text), name_of(text)
-        if found is None:
-            found = self._places.get(name, UNSEEN)
-        if found == UNSEEN and isinstance(value, str) and missing_in(value) is not None:
+        name = name_of(value if type(value) is str else text_of(value))
+        place = self._places.get(name, UNSEEN)
+        if place == UNSEEN and isinstance(value, str) and missing_in(value) is not None:
             return NO_VALUE
-        return len(self.categories) + crc32(name.encode()) % self.hashed if found == UNSEEN and self.hashed else found
+        return len(self.categories) + crc32(name.encode()) % self.hashed if place == UNSEEN and self.hashed else place
 
 
 @dataclass(frozen=True)

@@ -287,21 +287,14 @@ def with_loss(config: Config, points: Points | None = None) -> tuple[Config, lis
         return config, []  # Y need not be read
     points, named = points or points_of(config), config.data.targets
     names = f" (target {', '.join(named)})" if named and config.data.source else ""
-    return loss_for(config, points and points.arrays.get("Y"), f"{config.data.source or ARGUMENTS}{names}")
-
-
-def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:
-    """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name.
-
-    Raises UsageError.
-    """
+    Y: Any = points.arrays.get("Y")
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
     loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
     why = "the targets are numbers" if Y is not None else IN_THE_PAPER
     if config.data.classes:
         loss, why = "cross_entropy", "data.classes names labels"
     elif kind in ("i", "u", "f"):
-        why = _amounts(np.unique(whole(Y)), len(Y), source)
+        why = _amounts(np.unique(whole(Y)), len(Y), f"{config.data.source or ARGUMENTS}{names}")
     elif loss == "cross_entropy":
         why = f"the targets are {'truth values' if kind == 'b' else 'text'}"
     return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]

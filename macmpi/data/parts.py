@@ -301,8 +301,7 @@ class DataPart:
 
     def whole_numbers(self) -> Array:
         """Reads all rows of the part, of an array of whole numbers (N,): (n,) int64."""
-        found: Array = self.source[np.asarray(self.rows[:])].astype(np.int64)
-        return found
+        return self.source[np.asarray(self.rows[:])].astype(np.int64)
 
 
 def numbers_of(raw: Array, facts: dict[str, Any]) -> Array:

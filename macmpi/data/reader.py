@@ -296,6 +296,5 @@ class Reader:
 def _sums(A: Array, weights: Array | None, missing: bool) -> Array:
     """Sums each column of A over the rows, times their weights; with `missing`, NaN is left out."""
     if weights is not None:
-        found: Array = weights @ (np.nan_to_num(A) if missing else A)
-        return found
+        return weights @ (np.nan_to_num(A) if missing else A)
     return np.nansum(A, axis=0) if missing else A.sum(axis=0)

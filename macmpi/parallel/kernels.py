@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,12 +132,6 @@ def measured_with(environment: dict[str, str]) -> dict[str, Any]:
     line = [sys.executable, "-c", MEASURE]
     ran = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=60.0, check=False)
     return dict(json.loads(ran.stdout))
-
-
-def free_and_held() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measures in two processes, without and with the variables of `HOLDING`.  Collective: no."""
-    own = dict(os.environ)
-    return measured_with({k: v for k, v in own.items() if k not in HOLDING}), measured_with(own)
 
 
 def arithmetics(team: Team) -> list[dict[str, Any]]:

@@ -204,9 +204,8 @@ def memory() -> Memory:
     """Returns the memory that the processes of this user's job may use together on this machine.  Collective: no."""
     found = [Memory(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), "this machine has")]
     for name in ("memory.max", "memory.limit_in_bytes"):
-        for text in _controls("memory", name):
-            if text.isdecimal():
-                found.append(Memory(float(text), f"its control group ({name}) allows"))
+        limits = filter(str.isdecimal, _controls("memory", name))
+        found += [Memory(float(limit), f"its control group ({name}) allows") for limit in limits]
     for_node, for_core = (os.environ.get(f"SLURM_MEM_PER_{what}", "") for what in ("NODE", "CPU"))
     cores_here = os.environ.get("SLURM_CPUS_ON_NODE", "")
     if for_node.isdecimal() and int(for_node):  # 0 is all of the node

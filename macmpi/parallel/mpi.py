@@ -65,20 +65,24 @@ def launch() -> Team:
 def team_of(comm: Any = None) -> Iterator[Team]:
     """Makes a team of the ranks of a communicator of mpi4py; None: of the launch, as `launch` does.
 
-    The team has a duplicate of the communicator, so its messages do not mix with others.  Raises UsageError if `comm`
-    is no communicator.  Collective: yes.
+    The team has a duplicate of the communicator, so that its messages are its own.  An error inside that
+    not all ranks have met ends all of them, because the others would wait for ever.  Raises UsageError if `comm` is no
+    communicator.  Collective: yes.
     """
-    if comm is None:
-        yield launch()
-        return
     try:
-        single, own = comm.Get_size() == 1, comm.Dup()
+        single, own = (False, None) if comm is None else (comm.Get_size() == 1, comm.Dup())
     except (AttributeError, RuntimeError):  # mpi4py's own is one, as of MPI.COMM_NULL
         raise UsageError(f"comm: a communicator of mpi4py is needed, not {type(comm).__name__}") from None
+    team = launch() if own is None else Team() if single else MPITeam(own)
     try:
-        yield Team() if single else MPITeam(own)
+        yield team
+    except BaseException as error:
+        if team.size > 1 and not (isinstance(error, MacmpiError) and error.agreed):
+            die(team, error)
+        raise
     finally:
-        own.Free()
+        if own is not None:
+            own.Free()
 
 
 class MPITeam(Team):

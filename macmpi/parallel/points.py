@@ -93,8 +93,7 @@ class PointPartition:
         Collective: if no rank holds all rows.
         """
         if self.placement.all_rows:
-            found: Array = rows[numbers]
-            return found
+            return rows[numbers]
         first, order = self.held(team.rank).start, np.argsort(numbers, kind="stable")
         ascending, found = numbers[order], np.empty((len(numbers), *rows.shape[1:]), rows.dtype)
         held = [Tile(0, len(rows))] if isinstance(rows, np.ndarray) else self.tiles_of(team.rank)
@@ -154,8 +153,7 @@ def some(n: int, count: int, random: Stream) -> Array:
     Collective: no.
     """
     ends = np.arange(min(count, n) + 1) * n // max(min(count, n), 1)
-    found: Array = ends[:-1] + random.integers(np.diff(ends))
-    return found
+    return ends[:-1] + random.integers(np.diff(ends))
 
 
 class Points:
@@ -249,8 +247,7 @@ class Points:
 
         Collective: if this rank does not hold all points.
         """
-        found: Array = rows[EVERY] if self.subset is None else self._own.gathered(rows, self.subset, self._team)
-        return found
+        return rows[EVERY] if self.subset is None else self._own.gathered(rows, self.subset, self._team)
 
     def given(self, rows: Rows | None, width: int) -> Array:
         """Gives each rank the rows (n, width), float64, of the points that it holds, from rank 0's rows of all points.
@@ -314,8 +311,7 @@ class Points:
         Collective: yes.
         """
         if self.subset is None:
-            spare: Array = self._team.array(rows.shape, rows.dtype)
-            return spare
+            return self._team.array(rows.shape, rows.dtype)
         return np.empty_like(rows) if self.share == 1.0 else rows
 
     def once(self, count: int, make: Callable[[], Array]) -> Array:

@@ -55,8 +55,7 @@ class DoubleBuffer:
         if not self._memory or len(self._memory[0]) < size:
             self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
         self._memory.reverse()
-        flat: Array = self._memory[0][:size].view(dtype)
-        return flat.reshape(shape)
+        return self._memory[0][:size].view(dtype).reshape(shape)
 
 
 assigned = lru_cache(maxsize=256)(tiles.assign_by_cost)

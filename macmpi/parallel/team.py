@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -182,10 +183,7 @@ def check_alike(team: Team, text: str, error: Callable[[str, str], MacmpiError])
 
 def named(numbers: list[int]) -> str:
     """Writes the numbers of ranks as ranges: "ranks 0-3, 6".  Collective: no."""
-    runs: list[list[int]] = []
-    for n in numbers:
-        if not runs or runs[-1][-1] != n - 1:
-            runs.append([])
-        runs[-1].append(n)
+    by_run = groupby(enumerate(numbers), lambda place: place[1] - place[0])
+    runs = [[n for _, n in run] for _, run in by_run]
     listed = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
     return f"rank{'s' if len(numbers) > 1 else ''} {listed}"

@@ -156,8 +156,7 @@ class Card(Finite):
     @staticmethod
     def of_json(text: str) -> Card:
         """Reads a card from JSON, without keys of later versions.  Raises ValueError, RecursionError."""
-        card: Card = _adapter().validate_json(text)
-        return card
+        return _adapter().validate_json(text)
 
 
 @cache

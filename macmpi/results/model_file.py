@@ -100,16 +100,15 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             _check_packages(specs, json.loads(attributes.get(PACKAGES, "[]")))
             shared = (json.loads(attributes.get(name, "[]")) for name in ("numbers", "reads"))  # older files have none
             chain = _chain(specs, json.loads(attributes["sites"]), *shared)
-            of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
-            kept = {name: files.array(file, f"weights/{name}") for name in files.names(file, "weights")}
+            scalings, kept = files.arrays(file, "scaling"), files.arrays(file, "weights")
+            of_x, of_y = _scaling(scalings, "x", chain.n_in), _scaling(scalings, "y", chain.n_out)
             for flat in kept.values():
                 _check_weights(flat, chain)
             classes = files.array(file, "classes") if "classes" in set(file) else None
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
             columns = columns_of(files.array(file, "columns"), chain.n_in) if "columns" in set(file) else None
-            last = files.names(file, "stream") if "stream" in set(file) else []
-            stream = {name: files.array(file, f"stream/{name}") for name in last}
+            stream = files.arrays(file, "stream") if "stream" in set(file) else {}
             _check_stream(stream, chain)
         autoencoder = bool(attributes["autoencoder"])
         one_dimensional = bool(attributes.get("one_dimensional", False))  # older files do not say
@@ -236,10 +235,9 @@ def _check_stream(held: dict[str, Array], chain: Chain) -> None:
     _ensure(not held or (complete and all(np.isfinite(A).all() for A in held.values())), "its stream cannot go on")
 
 
-def _scaling(file: Any, side: str, size: int) -> Scaling:
-    """Reads the scaling of the `size` columns of a side, "x" or "y".  Raises ValueError."""
-    named = [name for name in files.names(file, "scaling") if name.startswith(f"{side}_")]
-    arrays = {name[2:]: files.array(file, f"scaling/{name}") for name in named}
+def _scaling(held: dict[str, Array], side: str, size: int) -> Scaling:
+    """Makes the scaling of the `size` columns of a side, "x" or "y", of the arrays of a file.  Raises ValueError."""
+    arrays = {name[2:]: array for name, array in held.items() if name.startswith(f"{side}_")}
     every, positive = [*arrays.values()], [arrays["scale"], arrays.get("limit", np.ones(size))]
     _ensure(all(array.shape == (size,) for array in every), "its scaling is of other columns than its maps")
     numbers = all(array.dtype.kind == "f" for array in every) and np.isfinite(every).all()

@@ -8,11 +8,11 @@ from refused.case import ANY_OF, BASIS, BITS, CODES, FOREST, IT_FIRST, LABELS, W
 
 COMBINATIONS = [
     (
-        "a unit solver (gauss_newton) where units do not separate: several layers between two sites, softmax, "
+        "a unit solver (gauss_newton) if units do not separate: several layers between two sites, softmax, "
         "a loss other than the squared error, missing outputs"
     ),
     "more centres or codewords than training points",
-    '`centres = "points"` where the number of units is not the number of points',
+    '`centres = "points"` if the number of units is not the number of points',
     "a site after or before a layer of radial basis functions",
     "a layer of radial basis functions or codewords between other layers of the same segment",
     (
