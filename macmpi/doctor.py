@@ -88,7 +88,7 @@ class Machine:
 
 
 def library(team: Team) -> Finding:
-    """Finds the MPI library: the one that the ranks run under, or with one process those that are installed."""
+    """Finds the MPI library of the ranks; for a single process, the libraries that are installed."""
     installed = [f"{name} {version}" for name in MPIS if (version := version_of(name))]
     text = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {mpiexec() or 'no mpiexec'}"
     remedy = "" if version_of(BINDINGS) and mpiexec() else "one process works; for many ranks: pip install '.[mpich]'"

@@ -214,7 +214,7 @@ def points_of(model: Model) -> Array:
 
 
 def answers_of(model: Model, X: Array, decoder: bool = False) -> Answers:
-    """Computes the outputs of the model itself for points X, or those of its decoder for codes X."""
+    """Computes the model's own outputs for points X, or its decoder's outputs for codes X."""
     if decoder:
         return {"predictions": model.decode(X)}
     answers = {"predictions": model.predict(X)}

@@ -126,7 +126,7 @@ class SharedMatrix:
         return np.concatenate([make(i) for i in range(len(runs))])
 
     def from_rank0(self, found: Array) -> Array:
-        """Overwrites the numbers in `found` by those of rank 0, on every rank.  Collective: if ranks share the work.
+        """Overwrites the numbers in `found` by rank 0's numbers, on every rank.  Collective: if ranks share the work.
 
         It is called before ranks decide by these numbers what to sum next, because processors of different kinds may
         round them differently.

@@ -21,7 +21,7 @@ from macmpi.results.model import Model
 from macmpi.results.model_file import load
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
-"""Bars of heights 0 to 8, and those for terminals that can print ASCII alone."""
+"""Bars of heights 0 to 8, and bars for terminals that print only ASCII."""
 
 COLUMNS = 60
 """The largest number of characters of a curve that is drawn in a line."""

@@ -288,7 +288,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         return X, y
 
     def _weighed(self, X: Array, numbers: Array, w: Any, labels: list[Any], counts: Any = None) -> Array | None:
-        """Multiplies the weights w of points by those of their classes, where labels[numbers] (N,) are their labels."""
+        """Multiplies the weights w of points by the weights of their classes; labels[numbers] (N,) are their labels."""
         if self.class_weight is None:
             return w
         each = self._weights_of_classes(labels, counts)

@@ -72,7 +72,7 @@ class Convolution(LayerTable):
     pool, pooling: patches of pool x pool pixels become one number each, before the next layer reads them.
     groups: the input channels and the output channels are cut into this number of groups, and an output channel reads
         only its own group; as many groups as input channels make a depthwise convolution.
-    image: height, width and channels of the images that the layer reads, where a dense layer is before it.
+    image: height, width and channels of the images that the layer reads, if the layer before it is dense.
     With a softmax the channels are the words of a codebook, and the sum over pixels is a histogram of words.
     """
 
@@ -141,10 +141,10 @@ class Sparse(LayerTable):
     connections: "random" chooses a `share` of all inputs; "banded" chooses `width` neighbouring inputs, in evenly
         spaced windows; "local" chooses all channels of a square of width x width pixels, in a square grid; any other
         value is a file, .npy or .csv, of a matrix (units, inputs) that is not 0 where a weight exists.
-    groups: the number of different masks, each shared by neighbouring units; 0 stands for one mask for each unit, or
-        with "local" for as many as the largest square grid within the number of units has.
+    groups: the number of different masks, each shared by neighbouring units.  0 stands for one mask for each unit; with
+        "local", for the masks of the largest square grid that has no more masks than there are units.
     seed: the seed of the random masks.
-    image: height, width and channels of the images that "local" reads, where a dense layer is before it.
+    image: height, width and channels of the images that "local" reads, if the layer before it is dense.
     """
 
     units: PositiveInt
@@ -187,7 +187,7 @@ Layer = PositiveInt | Convolution | Sparse | Recurrent
 
 
 def units_of(layer: Layer) -> int:
-    """Returns the number of units of a layer; for a convolution, that of its channels."""
+    """Returns the number of units of a layer; for a convolution, its number of channels."""
     match layer:
         case Convolution(channels=units) | Recurrent(recurrent=units) | Sparse(units=units):
             return units

@@ -129,7 +129,7 @@ def one_layer(config: Config, k: int, output: str, iterations: int) -> Config:
     """Returns the config by which hidden layer k is trained alone, as the hidden layer of an autoencoder.
 
     output: the activation of the autoencoder's output layer; iterations: the number of its iterations.
-    Its ridge is that of layer k.  Collective: no.
+    It has the ridge of layer k.  Collective: no.
     """
     (units, activation, _), penalty = config.model.layers()[k], config.penalty
     mu_max = min(1e4, penalty.mu_max)

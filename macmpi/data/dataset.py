@@ -112,7 +112,7 @@ class Dataset:
 
     @property
     def arrays(self) -> list[str]:
-        """The names of those arrays of points that the data set has; Y is none of them where it is X itself."""
+        """The names of the arrays of points that the data set has, without Y if Y is X itself."""
         names = ("X", "X_val", *WEIGHTS) if self.autoencoder else ("X", "X_val", "Y", "Y_val", *WEIGHTS)
         return [name for name in names if getattr(self, name) is not None]
 
@@ -168,7 +168,7 @@ class TargetRules:
     in_file: whether rows that each rank reads for itself stay in their file, to be read each time they are used.
     output: the activation of the output layer.
     like: the scalings of inputs and of targets of the model from which training starts; None if there is none.
-    classes: the labels that may occur, ascending; None for those that do occur.
+    classes: the labels that may occur, ascending; None for the labels that do occur.
     columns: the columns by which earlier pieces of a stream of tables became numbers, empty for a stream of arrays;
         None: the table decides.
     """

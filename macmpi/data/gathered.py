@@ -36,10 +36,10 @@ COLUMNS = "macmpi_columns"
 """The dataset of a file that describes the columns of the table from which its X was made."""
 
 DECLARED = "macmpi_declared"
-"""The dataset of a file that names those of its arrays that are classes, even if they hold numbers."""
+"""The dataset of a file that names the arrays that are classes, even if they hold numbers."""
 
 SPARSE = "macmpi_sparse"
-"""The dataset of a file that names those of its arrays that were sparse matrices."""
+"""The dataset of a file that names the arrays that were sparse matrices."""
 
 OF_A_FIT = COLUMNS, DECLARED, SPARSE
 
@@ -58,7 +58,8 @@ KEYS = (*OF_TABLES, "image_size")
 def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None:
     """Raises UsageError if the config gives a key of `KEYS` that is not read for its source.
 
-    keys: the keys that are read for a source of this kind; source: its name in the message, "" for that in the config.
+    keys: the keys that are read for a source of this kind.
+    source: its name in the message, "" for the name in the config.
     """
     for key in KEYS:
         if key not in keys and getattr(config, key) != getattr(USUAL, key):

@@ -224,7 +224,7 @@ def _refused(config: Data, who: str, said: str) -> UsageError:
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
-    """Returns the rows for training and those for validation, which rank 0 draws for all.  Collective: yes."""
+    """Returns the rows for training and the rows for validation; rank 0 draws them for all.  Collective: yes."""
     bits = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
     return [RowSet(one) for one in share_arrays(team, bits or [])]
 

@@ -97,7 +97,7 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
 
 
 def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[str, Any]:
-    """Reads those of the named arrays that a file holds.  Nothing is ever unpickled.  Raises UsageError.
+    """Reads the named arrays that a file holds; others may be missing.  Nothing is ever unpickled.  Raises UsageError.
 
     unread: whether arrays of HDF5 and Zarr are only opened, as datasets of h5py and as `InFile`.
     """

@@ -190,7 +190,7 @@ class ScalingRule:
         0.
     like: the scaling of the model from which training starts; its compression of long tails is used again.
     running: whether the rows are a piece of a stream.  Then the scaling follows from their statistics together with
-        those of earlier pieces, `like.seen`; where that is None, `like` stays as it is.
+        those of earlier pieces, `like.seen`; if `like.seen` is None, `like` stays as it is.
     """
 
     kind: str
@@ -202,7 +202,7 @@ class ScalingRule:
     running: bool = False
 
     def tails(self, sample: Array, low: Array, high: Array, flags: Array) -> Tails | None:
-        """Returns the long tails: those of the model from which training starts, or else those that `tails_of` finds.
+        """Returns the long tails of the model from which training starts, or else the tails that `tails_of` finds.
 
         sample, low, high, flags: as in `tails_of`.
         """

@@ -199,7 +199,7 @@ class HalfStepContext:
         return self._designed(k, A) if featured else Inputs(A, A, A)
 
     def _designed(self, k: int, A: Rows) -> Inputs:
-        """Makes the design of features A of segment k, and that in single precision if the regression asks for it.
+        """Makes the design of features A of segment k; if the regression asks for it, also in single precision.
 
         If rows are not kept, or the patches are too many, the design is computed again whenever it is read.  If it is
         kept, it takes the memory of the last iteration's.  Collective: yes.

@@ -313,7 +313,7 @@ class UnitSelection(Mac):
         return self.team.from_root(lambda: found.error)
 
     def _net_of(self, candidate: Candidate, net: Net) -> Net:
-        """Makes the net of a candidate from the one that it was derived from.  Collective: yes."""
+        """Makes the net of a candidate from the net from which the candidate was derived.  Collective: yes."""
         place, kept, blocks = candidate.place, candidate.kept, net.weights
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]
         sizes = list(net.method.plan.resolved.units)

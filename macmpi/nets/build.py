@@ -30,7 +30,7 @@ from macmpi.nets.losses import loss_named
 class Laid:
     """A layer of the net with all its maps.
 
-    maps: first those that pool and stack the images of the layer before, then its own, last those that add skips.
+    maps: first maps that pool and stack the images of the layer before, then its own, last maps that add skips.
     built: the layer as its file in macmpi/nets/layers makes it.
     added: the number of maps at the end that add skips.
     """

@@ -122,7 +122,7 @@ class Chain:
 
     @property
     def existing(self) -> int:
-        """The number of weights, without those that sparse layers lack."""
+        """The number of weights that exist; sparse layers lack some."""
         sizes = zip(self.blocks, self.block_shapes, strict=True)
         return sum(int(np.count_nonzero(m.own.zero_missing(np.ones(shape, bool)))) for m, shape in sizes)
 

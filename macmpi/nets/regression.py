@@ -107,7 +107,7 @@ class RegressionView:
         return over_points if P == 1 else over
 
     def targets(self, T: Rows, passed: Rows | None, units: slice = EVERY) -> Rows:
-        """Returns the targets of units, by row: those of the segments, minus the skips that are added to the units.
+        """Returns the targets of units, by row: the segments' targets, minus the skips that are added to the units.
 
         T: the targets of the segments, side by side.
         passed: the inputs of the map, which contain the columns of the skips; None if none is added.

@@ -129,7 +129,7 @@ class Exchange:
         self._finish(start(), phase)
 
     def row_type(self, size: int) -> Any:
-        """Makes an MPI type for a row of `size` bytes; counts of rows, unlike those of numbers, stay far below 2^31."""
+        """Makes an MPI type for a row of `size` bytes; counts of rows stay far below 2^31, unlike counts of numbers."""
         if size not in self._row_types:
             self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
         return self._row_types[size]

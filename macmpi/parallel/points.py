@@ -163,7 +163,7 @@ class Points:
         widest sum.
     weights (n,): the weights of the points that this rank holds; None if all are 1.
     subset: indices of the points at hand; None if this rank holds all points.
-    count, own: the number of rows that this rank holds, and those of its own points.
+    count, own: the number of rows that this rank holds, and the rows of its own points.
     total_weight: the sum of the points' weights, or their number if all are 1.
     sample: this rank's rows of points that are evenly spaced along the running sum of the weights.
     average: a mean over the sample.  Collective.
@@ -243,7 +243,7 @@ class Points:
         return Points(points, points, Team()).over
 
     def at_hand(self, rows: Rows) -> Array:
-        """Returns the rows of all points if this rank holds them, else those of the points at hand, on every rank.
+        """Returns the rows of all points if this rank holds them, else the rows of the points at hand, on every rank.
 
         Collective: if this rank does not hold all points.
         """

@@ -57,7 +57,7 @@ class Team:
             raise
 
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        """Calls `function` on each rank; if any raises a MacmpiError, raises that of the first such rank on all.
+        """Calls `function` on each rank; if some raise a MacmpiError, all raise the error of the first of these ranks.
 
         If an OSError caused it and some ranks have not failed, the error names that rank and its host.
         Collective: yes.
@@ -108,7 +108,7 @@ class Team:
 
         The last rank sends to the first.
 
-        parts: the parts by rank; a rank needs only its own part and that of the previous rank.
+        parts: the parts by rank; a rank needs only its own part and the previous rank's.
         Cost: size(parts[rank]) numbers are sent.  Collective: yes.
         """
 

@@ -45,7 +45,7 @@ class Machine:
 
     alpha, beta: the seconds of a step of a message, and of a byte (for 100 Gb/s).
     cores: the number of cores of a node.
-    speed: the speed of a core, as a multiple of that of the measured core.
+    speed: the speed of a core, as a multiple of the speed of the measured core.
     crowding: how many times longer work takes while all cores of a node are busy.
     handshake: seconds that a message of more than `eager` bytes waits for its receiver.
     meeting: seconds of a step of the barrier before an exchange; None: alpha.
@@ -172,7 +172,7 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
 
 
 def rounds(work: Rates, plan: Plan) -> list[Round]:
-    """Makes the round of the Z-step, and those of each phase of the W-step's work list.
+    """Makes the round of the Z-step, and the rounds of each phase of the W-step's work list.
 
     Cost: the cost of assigning the work.
     """

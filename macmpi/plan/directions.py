@@ -65,9 +65,9 @@ class CurvatureForms:
 
 
 def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> CurvatureForms:
-    """Chooses each layer's form by counted flops.  points: those of a minibatch.  Collective: no.
+    """Chooses each layer's form by counted flops.  points: the number in a minibatch.  Collective: no.
 
-    Eigenvectors, leading ones or those of both matrices, are used only if all layers are dense and share no weights.
+    Eigenvectors, leading ones or all of both matrices, are used only if all layers are dense and share no weights.
     """
     last, blocks = chain.whole.blocks[-1], [b for b in chain.whole.blocks if b is not None]
     bare = chain.maps[-1].parameter_shape is not None and loss.unit_hessian

@@ -135,7 +135,7 @@ def least_bytes(plan: Plan) -> float:
 
 
 def rank_bytes(plan: Plan) -> float:
-    """Counts the bytes of the busiest rank, without those that it shares with others of its node.  Collective: no."""
+    """Counts the bytes of the busiest rank, without bytes that it shares with others of its node.  Collective: no."""
     one = plan.placement.one_copy
     return max(sum(entry.bytes for entry in entries if not (entry.shared and one)) for entries in ledgers(plan))
 
@@ -175,7 +175,7 @@ def ledger(plan: Plan) -> list[Entry]:
 
 
 def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
-    """Lists the further parts of full MAC, on a rank of n points, and those of an acceleration or a selection."""
+    """Lists the further parts of full MAC, of an acceleration or of a selection, on a rank of n points."""
     of, chain, item, shares = plan.resolved, plan.chain, plan.dtype.itemsize, plan.placement.one_copy
     coordinates, moves = float(item * n * sum(chain.site_sizes)), of.schedule.multipliers
     held, least = (count * coordinates for count in ((3, 2) if moves else (1, 1)))

@@ -57,7 +57,7 @@ def ridge_segments(of: Resolved) -> dict[int, int]:
 
 
 def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
-    """Returns the candidates of each segment whose ridge is selected, with that of the start.  Collective: no."""
+    """Returns the candidates of each segment whose ridge is selected, and its ridge at the start.  Collective: no."""
     starts = of.shaping.ridges
     tried = dict(zip(starts, each(of.selection.ridges, len(starts)), strict=True))
     return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in ridge_segments(of).items() if tried[b]}
@@ -95,7 +95,7 @@ class Candidates(NamedTuple):
 def candidates_of(of: Resolved, n: int) -> list[Candidates]:
     """Lists the candidates of each regression that a selection compares, for n points.
 
-    Numbers of centres go up to that of the net.  Collective: no.
+    No candidate has more centres than the net.  Collective: no.
     """
     keys, chain, basis, candidates = of.selection, of.chain, basis_layers(of), list[Candidates]()
     ridges, layers, present = ridges_of(of), iter(basis), widths_of(of)

@@ -73,7 +73,7 @@ class Numbers:
 class Labels:
     """Holds scores of classes.
 
-    counts, right (C,): the points of each class, and those that the net classifies correctly.
+    counts, right (C,): the number of points of each class, and how many of them the net classifies correctly.
     log_loss: the mean of -log p of the true class.
     confusion (C, C): a row for each true class; None if there are too many classes.
     """

@@ -34,7 +34,7 @@ PASS = 26
 
 CONTINUOUS = USUAL - {Demand.SLOPES_LACKING, Demand.SITE_OF_BITS}
 DISCRETE = USUAL - {Demand.SITE_OF_NUMBERS, Demand.SEVERAL_SITES, Demand.NO_CONSTRAINTS}
-"""The demands that Z-solvers handle: solvers that move numbers by derivatives, and those that search codes of bits."""
+"""The demands that Z-solvers handle: solvers that move numbers by derivatives, and others that search bits."""
 
 BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE}) | WEIGHTS
 """The demands that macmpi's W-solvers handle, because they read points through sums, and know masks and weights."""

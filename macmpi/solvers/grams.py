@@ -21,7 +21,7 @@ from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter, regular_fact
 from macmpi.typing import Array
 
 FASTER = 0.5
-"""The time of a product in single precision, as a share of that in double precision."""
+"""The time of a product in single precision, as a share of the time in double precision."""
 
 GRAM = 1.8
 """The cost of a Gram in flops a point, as a multiple of its number of columns squared."""
@@ -83,7 +83,7 @@ class System:
 
     @property
     def pace(self) -> float:
-        """The time of a product with the inputs, as a share of that in double precision: 1, or FASTER."""
+        """The time of a product with the inputs, as a share of the time in double precision: 1, or FASTER."""
         return FASTER if self.single else 1.0
 
     def cost(self, width: int, rows: slice | None = None) -> float:
@@ -214,7 +214,7 @@ class Whitening:
         return phi if self._inverse is None else phi @ self._inverse
 
     def pull(self, G: Array) -> Array:
-        """Converts the gradient with respect to theta to that with respect to phi."""
+        """Converts the gradient with respect to theta to the gradient with respect to phi."""
         return G if self._inverse is None else G @ self._inverse.T
 
     def features(self, A: Array) -> Array:

@@ -141,7 +141,7 @@ def _with_transposed(
 
 
 def _matrix(step: Step) -> Array | None:
-    """Returns V of a map V a + c, for those of its inputs that are not data; None for other maps."""
+    """Returns V of a map V a + c, without the columns for data; None for other maps."""
     if step.W is None:
         return None
     if "linear" in step.map.capabilities:

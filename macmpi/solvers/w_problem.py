@@ -98,7 +98,7 @@ class WProblem:
 
     The objectives are sums over points.
 
-    inputs (N, D), targets (N, w): those of the points.
+    inputs (N, D), targets (N, w): the inputs and targets of the points.
     ridge: the ridge of each unit, or of the segment.
     key: (seed, iteration, segment), by which a stochastic solver chooses its random streams.
     shared: the Gram of the layer's inputs, its upper half at least, or None.
@@ -151,7 +151,7 @@ class WProblem:
         return np.concatenate([W.ravel() for W in blocks]).reshape(self.start.shape)
 
     def penalties(self, theta: Array) -> list[Array]:
-        """Computes the penalties of the restraints: for each block those of its rows."""
+        """Computes the penalties of the restraints, for each block a penalty of each row."""
         pairs = zip(self.blocks(theta), self.restrained, strict=True)
         return [block.restraint.penalty(W, block.penalised) for W, block in pairs]
 

@@ -155,8 +155,8 @@ class Quadratic:
     def _change(self, old: Array, new: Array, gradient: Array) -> tuple[Array, Array]:
         """Computes the change of the objective from rows `old` to `new`, (w,), and the smooth part's gradient at `new`.
 
-        gradient: that at the old rows.  Coupled rows have the change of their common objective.  The terms of each
-            weight are added up first, so that near the minimum the rounding error is that of the step alone.
+        gradient: the gradient at the old rows.  Coupled rows have the change of their common objective.  The terms of
+            each weight are added up first, so that near the minimum only the step adds a rounding error.
         """
         move = new - old
         curved = self.scale[:, None] * (move @ self.H)

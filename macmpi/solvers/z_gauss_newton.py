@@ -157,7 +157,7 @@ def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iteratio
     """Counts the flops of each kind of direction for one point.
 
     sizes: (H_1, ..., H_K); outputs: L; passes: the flops of a pass through J_2, ..., J_{K+1}.
-    cg_iterations: the largest number of CG iterations; their number is never above that of the unknowns.
+    cg_iterations: the largest number of CG iterations; there are never more iterations than unknowns.
     """
     H, L = sum(sizes), outputs
     squares = sum(h * h for h in sizes)
@@ -306,7 +306,7 @@ def linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Arra
     """Computes the objective of each point at Z, (n,), and the Gauss-Newton model there.
 
     shared: what the points share; None if directions are computed directly.
-    The objectives have the precision of Z, and the model that of `shared` or, without it, of Z.
+    The objectives have the precision of Z, and the model has the precision of `shared` or, without it, of Z.
     """
     dtype, metrics = Z.dtype if shared is None else shared.fixed.dtype, problem.metrics
     F, tangents = problem.linearise(Z, None if shared is None else shared.fixed)

@@ -179,8 +179,8 @@ def fig5(found: Found) -> str:
     return "\n\n".join(
         [
             wrapped(
-                "**The paper** selects every 11 iterations. From (1368, 1368) centres it goes to (700, 150), then "
-                "(1050, 150) and (1368, 150), and the first selection lowers the objective enormously."
+                "**The paper** selects every 11 iterations. Encoder and decoder begin with 1368 centres each. "
+                "The first selection lowers the objective enormously, and the last one leaves (1368, 150) centres."
             ),
             table(("iteration", "centres of encoder and decoder"), [(i, f"({a}, {b})") for i, (a, b) in chosen]),
             wrapped(

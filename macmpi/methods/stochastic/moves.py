@@ -99,7 +99,7 @@ class Directions:
 
 
 class Moves:
-    """Moves weights, average and last step of a State in place; each rank moves those of its own units.
+    """Moves weights, average and last step of a State in place, each rank for its own units.
 
     places: for each rank the places of its own units in flat weights.  Collective: methods that say so.
     """
@@ -150,7 +150,7 @@ class Moves:
         self.show(state.weights)
 
     def complete(self, state: Running) -> None:
-        """Gives all ranks the whole average and last step; each rank had those of its own units.  Collective: yes."""
+        """Gives all ranks the whole average and last step; each rank had a part, for its own units.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
 

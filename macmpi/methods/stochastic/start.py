@@ -233,7 +233,7 @@ class Components(NamedTuple):
 
 
 def carries(chain: Chain, autoencoder: bool) -> bool:
-    """Tells whether the layers start with principal components: those of autoencoders and of deep nets do.
+    """Tells whether the layers start with principal components, as in autoencoders and deep nets.
 
     Deep nets have more than PASSED hidden layers; in these each random layer would lose a share of the differences
     between points.  If layers are added to skips, there must be more than DEEP of such layers.  Collective: no.

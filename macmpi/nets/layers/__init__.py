@@ -303,7 +303,7 @@ class Code(SameSize):
 
     @property
     def n_bits(self) -> int:
-        """The number of bits that a code needs: those of the numbers of all its runs."""
+        """The number of bits that a code needs for the numbers of all its runs."""
         return len(self.runs) * (len(self.alphabet) - 1).bit_length()
 
     def bits(self, B: Array) -> Array:

@@ -45,7 +45,7 @@ class Place:
     number: the number of the hidden layer, from 0; the output layer has the next number.
     layer: its entry in model.hidden, or model.readout.
     kind: the word of its activation.
-    units: the number of its units; in the output layer, that of the outputs.
+    units: the number of its units; in the output layer, the number of outputs.
     read: its inputs.
     biased: whether its linear map has biases.
     """
