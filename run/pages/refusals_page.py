@@ -108,7 +108,8 @@ def others(known: set[str]) -> dict[str, tuple[Demands, str]]:
 
 def parts() -> tuple[list[list[str]], set[str]]:
     """A row for parts that do not handle everything, those that lack the same as one; the reasons of messages."""
-    named = {f"{key} = {json.dumps(word)}": tuple(row[:2]) for key, rows in TABLE.items() for word, row in rows.items()}
+    every = [(f"{key} = {json.dumps(word)}", row) for key, rows in TABLE.items() for word, row in rows.items()]
+    named = {said: (row.handles, row.why) for said, row in every}
     named["selection.criterion"] = SELECTION, "nets are compared by one sum of squares, fitted with a ridge alone"
     for key, solvers in {"z_step": Z_SOLVERS, "w_step": W_SOLVERS}.items():
         asked = OF_A_SEGMENT if key == "w_step" else USUAL
