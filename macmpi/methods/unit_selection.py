@@ -99,7 +99,7 @@ def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
 
 
 def ranked(of: Moments) -> Array:
-    """Ranks the inputs by backward elimination: each time it removes the input whose loss raises the error least.
+    """Ranks the inputs by backward elimination: each time it removes the input whose removal raises the error least.
 
     Returns their indices (D,), beginning with the input that was removed last.  Cost: 2 D^3 flops.
     """

@@ -73,7 +73,7 @@ def adjoint(Q: Array, A: Array, bias: bool = True, out: Array | None = None) -> 
 def gram(A: Array, bias: bool = True, weights: Array | None = None, out: Array | None = None) -> Array:
     """[A, 1]^T [A, 1], (D + 1, D + 1), for A (n, D), in `out` if given; without biases A^T A.  Cost: n D^2 flops.
 
-    weights (n,): w_n of the sum over n of w_n [a_n, 1]^T [a_n, 1]; None for 1.
+    weights (n,): the weights w_n in the sum over n of w_n [a_n, 1]^T [a_n, 1]; None for 1.
     """
     if weights is not None:
         roots = np.sqrt(weights).astype(A.dtype, copy=False)[:, None]

@@ -174,7 +174,7 @@ class Stationary(Quadratic):
     decay: float = DECAY
 
     def tolerance_at(self, mu: float, multipliers: float, lacked: float = math.inf) -> float:
-        """Computes tau_k, per point as the norm is.
+        """Computes tau_k, per point like the norm.
 
         mu, multipliers: as in `Progress`.
         lacked: `lacking` when the multipliers moved last.

@@ -66,7 +66,7 @@ def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
 class Candidates(NamedTuple):
     """Holds the candidates for one segment's regression: a linear layer, and radial basis functions that it may read.
 
-    layer: the hidden layer of radial basis functions; -1 where the linear layer reads other inputs.
+    layer: the hidden layer of radial basis functions; -1 if the linear layer reads other inputs.
     block: the parameter block of the linear layer.
     counts: the numbers of inputs that are compared; several if they are centres, else one.
     widths, ridges: the candidates; () if there is nothing to choose.

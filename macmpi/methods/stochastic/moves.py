@@ -150,7 +150,7 @@ class Moves:
         self.show(state.weights)
 
     def complete(self, state: Running) -> None:
-        """Gives all ranks the whole average and last step; each rank had a part, for its own units.  Collective: yes."""
+        """Gives all ranks the whole average and last step; each rank had its own units' part.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
 
