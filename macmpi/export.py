@@ -310,8 +310,7 @@ def exported(args: Namespace) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
-    by_one_process("export", exported)
+main = by_one_process("export", exported)
 
 
 if __name__ == "__main__":

@@ -194,8 +194,7 @@ def fetched(args: Namespace) -> str:
     return f"{path} is ready"
 
 
-def main() -> None:
-    by_one_process("fetch", fetched)
+main = by_one_process("fetch", fetched)
 
 
 if __name__ == "__main__":

@@ -205,8 +205,7 @@ def begun(args: Namespace) -> str:
     return "\n".join([*lines, f"next: {program('run')} {path} --check"])
 
 
-def main() -> None:
-    by_one_process("init", begun)
+main = by_one_process("init", begun)
 
 
 if __name__ == "__main__":

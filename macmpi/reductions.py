@@ -123,7 +123,9 @@ class SharedMatrix:
 
     def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
         """Returns a whole matrix, of which make(i) computes rows runs[i].  Collective: if ranks share the work."""
-        return np.concatenate([make(i) for i in range(len(runs))])
+        whole = self.matrix(runs[-1].stop, columns)
+        self.fill([whole[run] for run in runs], make)
+        return whole
 
     def from_rank0(self, found: Array) -> Array:
         """Overwrites the numbers in `found` by rank 0's numbers, on every rank.  Collective: if ranks share the work.

@@ -156,8 +156,7 @@ def reported(args: Namespace) -> str:
     return "\n".join(map(str, write(results, args.output or results[0].path / "report", missing)))
 
 
-def main() -> None:
-    by_one_process("report", reported)
+main = by_one_process("report", reported)
 
 
 if __name__ == "__main__":

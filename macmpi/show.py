@@ -190,8 +190,7 @@ def told(args: Namespace) -> str:
         raise UsageError(f"{args.model}: the model card is damaged: {first_line(error)}") from None
 
 
-def main() -> None:
-    by_one_process("show", told)
+main = by_one_process("show", told)
 
 
 if __name__ == "__main__":

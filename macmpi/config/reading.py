@@ -63,22 +63,18 @@ def _lengthen(table: dict[str, Any]) -> None:
         table["data"] = {"source": table["data"]}
 
 
-WORD = re.compile(r"(?P<key>[A-Za-z_][\w.]*)\s*=\s*(?P<value>[A-Za-z_./~][\w./~+-]*)")
+WORD = re.compile(r"(?P<key>[A-Za-z_][\w.]*)\s*=\s*(?P<value>(?!(?:true|false|inf|nan)\Z)[A-Za-z_./~][\w./~+-]*)")
 """A setting whose value is a word or a path without quotes."""
 
 
-def _quoted(setting: str) -> str:
-    """Adds the quotes of TOML to a setting whose value is a word or a path, as in method.name=stochastic."""
-    word = WORD.fullmatch(setting.strip())
-    if word is None or word["value"] in ("true", "false", "inf", "nan"):
-        return setting
-    return f"{word['key']} = {toml(word['value'])}"
-
-
 def _set(table: dict[str, Any], setting: str) -> None:
-    """Puts a setting "table.key=value" into the tables of a config, in place.  Raises UsageError."""
+    """Puts a setting "table.key=value" into the tables of a config, in place.  Raises UsageError.
+
+    A value that is a word or a path, as in method.name=stochastic, gets the quotes of TOML.
+    """
+    word = WORD.fullmatch(setting.strip())
     try:
-        given = tomllib.loads(_quoted(setting))
+        given = tomllib.loads(f"{word['key']} = {toml(word['value'])}" if word else setting)
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"--set {' '.join(setting.split())} is not TOML: {error}; write --set table.key=value, "

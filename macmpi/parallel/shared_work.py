@@ -100,11 +100,6 @@ class MatrixAcrossRanks(SharedMatrix):
     def anywhere(self, failed: bool) -> bool:
         return self.team.max_over_ranks({"failed": float(failed)})["failed"] > 0.0
 
-    def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
-        found = self.matrix(runs[-1].stop, columns)
-        self.fill([found[run] for run in runs], make)
-        return found
-
 
 class Products:
     """Computes V^T M V for V (h, d) and M (h, h), of which each rank makes some rows.  Collective: yes.

@@ -219,7 +219,7 @@ class DirectionWork:
         return BEGUN * begun + JOINED * read + within + sum(self._effort(k) * n for k, n in sizes)
 
     def _within(self, k: int) -> float:
-        """Counts multiplications for a column of a slope: its product with leading eigenvectors, which all units share."""
+        """Counts multiplications per column of a slope: its product with leading eigenvectors, shared by all units."""
         return float((self.layers[k].ranks[1] or 0) * self.shapes[k][0])
 
     def _effort(self, k: int) -> float:

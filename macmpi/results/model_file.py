@@ -64,11 +64,13 @@ def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None 
     columns = None if model.columns is None else model.columns.as_array()
     some = {"classes": model.classes, "columns": columns, "codes": None if Z is None else codes_of(chain, Z)}
     arrays |= {name: array for name, array in some.items() if array is not None}
+    entries = {entry for map_ in chain.maps for entry in from_packages(map_.spec())}
+    packages = [[*entry, _package(*entry)] for entry in sorted(entries)]
     labels = {
         "format": FORMAT,
         "macmpi": __version__,
         "maps": json.dumps([m.spec() for m in chain.maps]),
-        **_packages(chain),
+        **({PACKAGES: json.dumps(packages)} if packages else {}),
         **{name: json.dumps(getattr(chain, name)) for name in ("sites", "numbers", "reads")},
         **{name: getattr(model, name) for name in ("autoencoder", "one_dimensional", "link")},
         **({NAME: model.attributes[NAME]} if NAME in model.attributes else {}),
@@ -133,13 +135,6 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
 
 
-def _packages(chain: Chain) -> dict[str, str]:
-    """Makes the attribute that says which parts of a net come from which other packages; {} if none do."""
-    needed = {entry for map_ in chain.maps for entry in from_packages(map_.spec())}
-    found = [[*entry, _package(*entry)] for entry in sorted(needed)]
-    return {PACKAGES: json.dumps(found)} if found else {}
-
-
 def from_packages(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """Yields group and name of the entry points by which other packages give a map's kind or activation.
 
@@ -165,7 +160,7 @@ def _check_packages(specs: list[dict[str, Any]], listed: list[list[str]]) -> Non
     """Raises UsageError if a part of a net comes from a package that is not installed here.
 
     specs: the specs of the maps.
-    listed: from `_packages`; older files have none.
+    listed: the attribute `PACKAGES`; older files have none.
     """
     known = {(group, name): f"{package}, " for group, name, package in listed}
     for group, name in (entry for spec in specs for entry in from_packages(spec)):
