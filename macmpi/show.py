@@ -154,7 +154,7 @@ def shown(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def as_json(model: Model, numbers: dict[str, Any]) -> str:
-    """Writes net, weights, attributes and card as one JSON object; card is null where the file has none."""
+    """Writes net, weights, attributes and card as one JSON object; card is null if the file has none."""
     whole = {
         "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
         "classes": model.classes,

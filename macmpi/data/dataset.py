@@ -77,8 +77,8 @@ class Dataset:
     classes: the label of each column of a classifier's one-hot Y; None for other data.
     one_dimensional: whether the targets are numbers that their file has as (N,).
     weights, weights_val (N,): the weights of the points, float64; None if all are 1.
-    outputs: where each output of a point has its own weight, their number L, and Y is [targets, weights] (N, 2 L);
-        otherwise 0.
+    outputs: the number L of outputs if each output of a point has its own weight; Y is then [targets, weights],
+        (N, 2 L).  Otherwise 0.
     drawn: whether the validation points were drawn from X.
     groups: whole numbers of the training and of the validation points; order: their places on closed curves (`Points`).
     shape, columns, steps: as in `Raw`.

@@ -317,11 +317,11 @@ def split_of(raw: Raw, config: Data, rules: TargetRules = NUMBERS, draw: bool = 
     """Decides which rows are training rows and which are validation rows, and returns both.
 
     If the data have X_val, all its rows are validation rows, and the first data.points rows of X training rows.
-    In a piece of a stream the first data.points rows are training rows; validation rows are evenly spaced among those
-    of them that have a weight above 0 and a target that is not missing, or among all where none has.
+    In a piece of a stream the first data.points rows are training rows.  Validation rows are evenly spaced among the
+    training rows with a weight above 0 and a target that is not missing, or among all if there are no such rows.
     Otherwise both are drawn from X, with labels in proportion to their classes.
     rules: the rules of the config for its data.
-    draw: False where only the numbers of rows are needed, so that nothing is drawn.
+    draw: False if only the numbers of rows are needed, so that nothing is drawn.
     Raises UsageError.  Collective: no.
     """
     n = len(raw.arrays["X"])

@@ -25,7 +25,7 @@ EXIT_CODES = "MACMPI_EXIT_CODES"
 class Team:
     """Is the team of a launch, as one of its ranks sees it.  Collective: methods that say so.
 
-    This class is for a single process.  Its verbs are the reference for those of many ranks (`MPITeam`).
+    This class is for a single process.  `MPITeam`, for many ranks, has the same verbs, which are explained here.
 
     rank, size: the number of this rank, and of all ranks.
     library: the name of the MPI in use.
