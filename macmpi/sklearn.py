@@ -336,8 +336,8 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[misc]
     """Dimension reduction by a deep net that reconstructs X from a code.
 
-    The code is the hidden layer with the fewest units, or the fewest bits where it gives words.  Its arguments and
-    attributes are those of MACRegressor.
+    The code is the hidden layer with the fewest units, or the fewest bits if it gives words.  The class has the
+    arguments and attributes of MACRegressor.
     """
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:

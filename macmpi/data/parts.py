@@ -92,7 +92,7 @@ def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -
     It returns the label for which each number stands, or None if the labels are numbers already.
     held: the arrays by name.
     known: the labels that may occur, where they are known; labels of the data that equal one of them, whatever their
-        type, are replaced by it.  Otherwise labels of Y_val are matched to those of Y in this way.
+        type, are replaced by it.  Otherwise labels of Y_val are matched to the labels of Y in this way.
     path: the name of the source where labels may be missing, as "" or "nan" among texts; otherwise "".
     Raises UsageError if a label is missing.
     """

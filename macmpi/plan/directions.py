@@ -239,7 +239,7 @@ class DirectionWork:
         return total
 
     def reads_own_units(self, k: int) -> bool:
-        """Tells whether the directions of a unit of layer k read its own slope alone.
+        """Tells whether the directions of a unit of layer k read only its own slope.
 
         This is so if M_k^-1 has been applied to the slope already, or is a multiple of the identity.
         """

@@ -108,7 +108,7 @@ def sgd(found: Found) -> str:
     best = min((r for r in step["rows"] if r["E1_train"] is not None), key=lambda r: r["E1_train"])
     said = (
         "**In the paper** 20 points and the second rate are the best of nine minibatches and four rates. The table "
-        "shows E1 after 10 processor seconds, with rates for means over points. E1 is lowest for minibatches of "
+        "shows E1 after 10 processor seconds, with rates that multiply mean gradients. E1 is lowest for minibatches of "
         f"{best['batch']} and a rate of {best['rate']:g}."
     )
     header = ("points of a minibatch", *(f"rate {rate:g}" for rate in rates))

@@ -106,7 +106,8 @@ def cost(found: Found) -> str:
             )
     header = ("config", "ranks", "Z-step", "W-step", "exchange and waiting", "GFLOP-equivalents", "MB a rank")
     return table(header, rows) + (
-        "\n\nThe shares are of an iteration; the rest is evaluation. Its seconds are in [speedup](#speedup).\n"
+        "\n\nA share is relative to a whole iteration; evaluation takes the rest. [Speedup](#speedup) has the "
+        "seconds.\n"
         "GFLOP-equivalents are seconds of all ranks times the dgemm rate that each launch measures."
     )
 
