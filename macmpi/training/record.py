@@ -195,7 +195,7 @@ def closing(
     scores: Numbers | Labels | None = None,
     diverged: bool = False,
 ) -> list[str]:
-    """Writes how the run ended, with which weights the model predicts, and their scores at the validation points.
+    """Writes how the run ended, and the model's weights and their scores at the validation points.
 
     errors: the errors at the end.
     best: the weights of the model, unless a refit replaces them.
