@@ -49,19 +49,6 @@ def named(paths: Iterable[Path]) -> dict[Path, str]:
     return {p: name if names.count(name) == 1 else readable(p) for p, name in zip(once, names, strict=True)}
 
 
-def read_all(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
-    """Reads the runs; returns those that can be drawn, and why others cannot.  Raises UsageError if none can."""
-    results, lost = [], []
-    for path, name in named(paths).items():
-        try:
-            results.append(read(path, name))
-        except UsageError as error:
-            lost.append(str(error))
-    if not results:
-        raise UsageError("; ".join(lost))
-    return results, lost
-
-
 def page(
     results: Sequence[Result],
     pictures: Sequence[tuple[Picture, bytes]],
@@ -149,7 +136,14 @@ def reported(args: Namespace) -> str:
     """Draws the runs, and returns the paths of the report as lines to print.  Raises UsageError and StorageError."""
     if args.output and os.path.lexists(args.output) and not os.path.isdir(args.output):
         raise UsageError(f"--output {args.output} is a file; name a folder")
-    results, lost = read_all(args.runs)
+    results, lost = [], []
+    for path, name in named(args.runs).items():
+        try:
+            results.append(read(path, name))
+        except UsageError as error:
+            lost.append(str(error))
+    if not results:
+        raise UsageError("; ".join(lost))
     missing = [*lost, *(f"{result.name}: {line}" for result in results for line in result.missing)]
     for line in missing:
         warn(f"missing: {line}")

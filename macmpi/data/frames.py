@@ -118,8 +118,9 @@ class Column:
 
     @cached_property
     def _places(self) -> dict[Any, int]:
-        """The place of each category."""
-        return {category: i for i, category in enumerate(self.categories)}
+        """The place of each category, by the name of its value and, as older files need it, by its text."""
+        named = {name_of(category): i for i, category in enumerate(self.categories)}
+        return named | {category: i for i, category in enumerate(self.categories)}
 
     def _code(self, value: Any) -> int:
         """Returns the column of a value: the column of its category, or the shared column of its hash.
@@ -129,8 +130,9 @@ class Column:
         """
         if value is None:
             return NO_VALUE
-        name = name_of(value if type(value) is str else text_of(value))
-        place = self._places.get(name, UNSEEN)
+        text = value if type(value) is str else text_of(value)
+        name = name_of(text)
+        place = self._places.get(text, self._places.get(name, UNSEEN))
         if place == UNSEEN and isinstance(value, str) and missing_in(value) is not None:
             return NO_VALUE
         return len(self.categories) + crc32(name.encode()) % self.hashed if place == UNSEEN and self.hashed else place
