@@ -116,7 +116,10 @@ def column_sums(A: Array) -> Array:
 
 
 def at(weights: Array | None, rows: Any) -> Array | None:
-    """Returns the weights of some rows of points; None where all are 1.  Collective: no."""
+    """Returns the weights of some rows of points, None where all are 1; or another array that may be None.
+
+    Collective: no.
+    """
     return None if weights is None else weights[rows]
 
 
