@@ -55,7 +55,7 @@ class AllPoints(Stochastic):
 
         Cost: nine passes through the net, and four for each CG iteration.
         """
-        own, ridge, rows = state.own, self.ridge.at(state.own.steps), self.minibatches.drawn(state.iteration, 0)
+        own, ridge, rows = state.own, self.ridge.at(state.own.steps), self.schedule.drawn(state.iteration, 0)
         passed = self._passed or self._pass(rows, state)
         error, before = self._objective(passed, ridge, state), state.weights.copy()
         points = Points(rows, passed.tapes, passed.n, ridge, self.damping.of_length(own.damping, passed.loss) + ridge)
