@@ -17,7 +17,6 @@ from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import at, gram
 from macmpi.parallel import tiles
 from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, share_on_node
-from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import CurvatureForms, Layout, Pair, Sides, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
@@ -44,7 +43,7 @@ class RunningCurvature:
     sides: Sides = ()
     """For each layer, whether the inverses of M and of G are applied to the factors of gradients at present."""
 
-    def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum) -> None:
+    def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, tiles.Tile], tree: TreeSum) -> None:
         self.plan, self.forms, self.rows, self.sum = plan, forms, rows, tree
         self.whole = plan.resolved.whole_steps
         self.team = tree.team
