@@ -299,9 +299,8 @@ class Segment:
 
     def part(self, start: int, stop: int) -> Segment:
         """Returns the segment of the maps start, ..., stop - 1."""
-        return Segment(
-            self.maps[start:stop], self.blocks[start:stop], self.reads[start:stop], self.begins and not start
-        )
+        run = slice(start, stop)
+        return Segment(self.maps[run], self.blocks[run], self.reads[run], self.begins and not start)
 
     def _weights(self, weights: Sequence[Array], count: int | None = None) -> list[Array | None]:
         return [None if b is None else weights[b] for b in self.blocks[:count]]

@@ -338,10 +338,6 @@ class Layout:
         """Returns, for G and M of each layer, views of the inverse or eigenvectors (n, n), or leading ones (n, r)."""
         return _by_layer(block_views(flat, self._squares))
 
-    def spectrum_blocks(self, flat: Array) -> list[Pair]:
-        """Returns views of the eigenvalues, or shares, of G and M of each layer."""
-        return [(flat[of_G], flat[of_M]) for of_G, of_M in self.spectra]
-
 
 def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:
     return [slice(a, b) for a, b in pairwise(accumulate((h * d for h, d in shapes), initial=0))]

@@ -104,9 +104,8 @@ def _check_centres(map_: Map, name: str, n_train: int) -> None:
 
 
 def _check_trainable(config: Config, k: int, segment: Segment) -> None:
-    free = [
-        m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
-    ]
+    numbered = zip(segment.maps, segment.blocks, strict=True)
+    free = [map_ for map_, b in numbered if b is not None and b not in segment.regressed]
     if not segment.regressed and (segment.parameter_blocks or not segment.maps):
         kind = segment.maps[-1].kind if segment.maps else "nothing"
         raise UsageError(

@@ -258,7 +258,7 @@ class Training:
             compared = any(record["phase"] == "selection" for record in self.curve.records)
             never = f"; the run ended before iteration {of.selection.every} (selection.every): nothing was compared"
             self._say(f"the net that was selected: {sizes}, {chain.existing:,} weights{'' if compared else never}")
-        self._say("\n".join(closing(state, errors, self.method.text, best, scores, diverged)))
+        self._say("\n".join(closing(state, errors, self.method.text, best, scores.lines(), diverged)))
         wanted = 0 if stopped else self.team.from_root(lambda: end.iterations_of(of, best, history.errors))
         begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))
         again = self._refit(state, best, wanted) if begins else None

@@ -70,9 +70,8 @@ class AllPoints(Stochastic):
             self._passed = None  # frees the tapes before the next ones are made
             self._passed = self._pass(rows, state)
             if (fallen := error - self._objective(self._passed, ridge, state)) > 0.0:
-                own.damping = self.damping.adapted(
-                    own.damping, 0.0 if halvings else fallen / predicted, tuned.ADAPTED_WHOLE
-                )
+                ratio = 0.0 if halvings else fallen / predicted
+                own.damping = self.damping.adapted(own.damping, ratio, tuned.ADAPTED_WHOLE)
                 break
             own.step *= 0.5
         else:

@@ -169,9 +169,9 @@ class RunningCurvature:
         flat, spectra = state.own.inverses, state.own.spectra
         if self._bound is None or self._bound[0] is not flat or self._bound[1] is not spectra:
             self._bound = flat, spectra
-            blocks = self.layout.square_blocks(flat), self.layout.spectrum_blocks(spectra)
-            for layer, squares, values in zip(self._layers, *blocks, strict=True):
-                layer.bind(squares, values)
+            pairs = zip(self._layers, self.layout.square_blocks(flat), self.layout.spectra, strict=True)
+            for layer, squares, (of_G, of_M) in pairs:
+                layer.bind(squares, (spectra[of_G], spectra[of_M]))
         return self._layers
 
     def _pairs(self, tapes: Tapes, probed: float, state: Running) -> dict[int, Pair]:
