@@ -285,8 +285,7 @@ def _core_targets(given: WInputs, k: int) -> Rows:
 
     def make(rows: Any) -> Array:
         a = segment.part(0, after).forward(weights, A[rows])
-        moved: Array = T[rows] + a - segment.part(after, len(segment.maps)).forward(weights, a)
-        return moved
+        return T[rows] + a - segment.part(after, len(segment.maps)).forward(weights, a)
 
     return given.parts.points.here(LazyRows(make, (len(A), segment.n_out), A.dtype))
 

@@ -130,14 +130,12 @@ def weighed(A: Array, weights: Array | None) -> Array:
 
 def mean_of(A: Array, weights: Array | None) -> Array:
     """Computes the weighted mean of the rows of A (n, w): (w,).  weights (n,): None for equal ones."""
-    found: Array = A.mean(axis=0) if weights is None else weights @ A / weights.sum()
-    return found
+    return A.mean(axis=0) if weights is None else weights @ A / weights.sum()
 
 
 def total_of(A: Array, weights: Array | None = None) -> Array:
     """Sums the rows of A (n, w) or (n,) in float64, times their weights (n,) if there are some: (w,) or one number."""
-    found: Array = A.sum(axis=0, dtype=float) if weights is None else weights @ A.astype(float, copy=False)
-    return found
+    return A.sum(axis=0, dtype=float) if weights is None else weights @ A.astype(float, copy=False)
 
 
 def column_dots(A: Array, B: Array) -> Array:

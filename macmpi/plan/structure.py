@@ -223,8 +223,7 @@ def _does_nothing(map_: Map) -> bool:
 def _known(name: str) -> Fitter:
     """Makes the fitter that a layer names as its own.  Raises UsageError where no package has it."""
     try:
-        fitter: Fitter = class_of("fitters", name)()
-        return fitter
+        return class_of("fitters", name)()
     except KeyError:
         raise UsageError(
             f'a layer names the fitter "{name}", which nobody gives by an entry point of "macmpi.fitters"; '

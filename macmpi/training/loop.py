@@ -354,8 +354,7 @@ class Training:
         timings, plan = self.team.max_over_ranks(self.team.clock.take()), self.plan
         if phase != "postprocess":
             poor = end.is_poor(errors.train - errors.ridge, self.constant)
-            noticeable = plan.resolved.schedule.noticeable
-            state.note_validation(errors.validation, errors.watched, poor, noticeable)
+            state.note_validation(errors.validation, errors.watched, poor, plan.resolved.schedule.noticeable)
         extra: dict[str, Any] = {"centres": plan.basis_sizes} if plan.has_basis else {}
         extra |= {"ended": self.why_stopped or state.finished} if phase == "postprocess" else {}
         extra |= {"finish": True} if phase == "iteration" and self.settled else {}

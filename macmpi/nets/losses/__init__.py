@@ -136,8 +136,7 @@ def loss_named(name: str) -> Loss:
 
     Collective: no.
     """
-    found: Loss = registered(LOSSES, GROUP, "squared" if name == "auto" else name)
-    return found
+    return registered(LOSSES, GROUP, "squared" if name == "auto" else name)
 
 
 def loss_of(config: Config, sizes: Sizes | None = None) -> Loss:
