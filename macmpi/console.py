@@ -64,7 +64,7 @@ def flush() -> None:
 
 
 def guard() -> None:
-    """Lets a program end with its own exit code, whatever became of its output.  Each `main` calls it first.
+    """Lets a program end with its own exit code, even if its output was lost.  Each `main` calls it first.
 
     Without it Python exits with code 120 where the rest of the output cannot be written.  It also makes each
     MacmpiWarning a line of `warn`.

@@ -30,7 +30,7 @@ class Demand(Enum):
     NO_WEIGHT_SLOPES = "layers without derivatives in their weights"
     NO_SLOPES = "layers without derivatives in their inputs"
     NO_BITS = "a net without bits"
-    INNER_BASIS = "radial basis functions in a net with coordinates"
+    BASIS = "radial basis functions"
     ALL_POINTS = "centres that are all points"
     OUTPUT = "an activation of the outputs"
     MISSING = "missing targets"
@@ -72,7 +72,7 @@ WEIGHTS: Demands = frozenset({D.WEIGHTED, D.WEIGHTED_OUTPUTS})
 
 USUAL: Demands = WEIGHTS.union(
     {D.SKIPS, D.SHARED, D.CONVOLUTIONS, D.SPARSE, D.OTHER_LAYERS, D.NOT_AFFINE, D.NO_FILTERS, D.NO_SLOPES},
-    {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.INNER_BASIS, D.NO_BITS, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT},
+    {D.NO_WEIGHT_SLOPES, D.SLOPES_LACKING, D.BASIS, D.NO_BITS, D.ALL_POINTS, D.INSEPARABLE, D.INEXACT},
     {D.OUTPUT, D.MISSING},
     {D.RESTRAINED, D.FITTED, D.RIDGE_OF_OBJECTIVE, D.RIDGE_OF_UNITS, D.NO_CLOSED_FORM, D.RING},
     {D.METRIC, D.MULTIPLIERS, D.NO_CONSTRAINTS, D.SEVERAL_SITES, D.SITE_OF_BITS, D.SITE_OF_NUMBERS, D.SETTLING},
@@ -90,9 +90,9 @@ Setting = tuple[str, Any]
 class Asked:
     """A demand that a config makes, and how the user can switch it off.
 
-    by: what asks for it, in words.
+    by: a phrase that says what asks for it.
     off: settings that switch it off, each a key and its value.
-    words: the remedy in words, where no setting switches it off.
+    words: a phrase for the remedy, where no setting switches it off.
     """
 
     demand: Demand

@@ -167,11 +167,11 @@ def kernel(team: Team) -> Finding:
 
 def _cost() -> tuple[str, str]:
     """Times BLAS with and without the variables that force a kernel; returns a text and a remedy.  Collective: no."""
-    from macmpi.parallel.kernels import HOLDING, free_and_held
+    from macmpi.parallel.kernels import HOLDING, measured_with
 
     held = " and ".join(name for name in HOLDING if os.environ.get(name))
     try:
-        free, here = free_and_held()
+        free, here = [measured_with({k: v for k, v in os.environ.items() if k not in out}) for out in (HOLDING, ())]
     except (OSError, ValueError, subprocess.SubprocessError) as error:
         return f"what {held} cost is not known ({error})", ""
     as_it_is, freed = (f"{m['names']}, {m['product']:.0f} GFLOP/s, {m['exp']:.2f}e9 exp/s" for m in (here, free))

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,7 +65,7 @@ def _sinh(g: Graph, X: str, columns: Array) -> str:
 
 
 def _tails(g: Graph, X: str, tails: Tails, undo: bool) -> str:
-    """Adds nodes that map the columns with long tails by `Tails`, or back with `undo`; others stay as they are."""
+    """Adds nodes that map the columns with long tails by `Tails`, or back with `undo`; others are unchanged."""
     long = g.constant(tails.long)
     width, centre = g.constant(np.where(tails.long, tails.width, 1.0)), g.constant(tails.centre)
     if not undo:
@@ -94,7 +93,7 @@ def unscaled(g: Graph, F: str, scaling: Scaling) -> str:
 
 
 def forward(g: Graph, model: Model, X: str, A: str, maps: slice) -> str:
-    """Adds the nodes of a run of maps of the net to the graph, and returns the name of their outputs.
+    """Adds the nodes of consecutive maps of the net to the graph, and returns the name of their outputs.
 
     X: the name of the scaled data, of which some maps read columns.
     A: the name of the inputs of the first of these maps.
@@ -129,8 +128,8 @@ def check_kinds(model: Model) -> None:
 def written(model: Model, precision: str, decoder: bool = False) -> tuple[bytes, list[str]]:
     """Builds the ONNX file of a net, or of its decoder alone, and returns it with the names of its outputs.
 
-    The input is X (N, D), or codes (N, H) of a decoder.  The outputs are predictions, (N, L) or (N,) like the targets;
-    of a classifier label (N,) and probabilities (N, classes); and codes (N, H) where the net has a hidden layer.
+    The input is X (N, D), or codes (N, H) for a decoder.  The outputs are predictions, (N, L) or (N,) like the targets;
+    for a classifier label (N,) and probabilities (N, classes); and codes (N, H) if the net has a hidden layer.
     Raises UsageError.
     """
     check_kinds(model)
@@ -206,29 +205,6 @@ Answers = dict[str, Array]
 Runner = Callable[[Array], Answers]
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """The differences between an exported net and its model.
-
-    by: the program that has computed the exported net.
-    differences: the largest `difference` of each output, by its name.
-    labels: the number of points whose label differs.
-    """
-
-    by: str
-    differences: dict[str, float]
-    labels: int = 0
-
-    @property
-    def largest(self) -> float:
-        return max(self.differences.values(), default=0.0)
-
-    def __str__(self) -> str:
-        each = ", ".join(f"{name} {off:.1e}" for name, off in self.differences.items())
-        other = f"; {many(self.labels, 'label')} of {POINTS} differ" if self.labels else ""
-        return f"checked by {self.by} at {POINTS} random points: the largest difference to macmpi is {each}{other}"
-
-
 def points_of(model: Model) -> Array:
     """Draws random points in the range of the data, (POINTS, D), none too large for single precision."""
     random = stream(0, "export")
@@ -247,14 +223,21 @@ def answers_of(model: Model, X: Array, decoder: bool = False) -> Answers:
     return answers | ({"codes": model.encode(X)} if model.chain.layer_ends else {})
 
 
-def compare(model: Model, runner: Runner, by: str, decoder: bool = False) -> Comparison:
-    """Compares an exported net, or with `decoder` its decoder alone, with the model.  Collective: no."""
+def compare(model: Model, runner: Runner, by: str, decoder: bool = False) -> tuple[float, str]:
+    """Compares an exported net, or with `decoder` its decoder alone, with the model.  Collective: no.
+
+    by: the program that computes the exported net.
+    Returns the largest `difference` of all outputs, and words for the differences and the number of other labels.
+    """
     X = model.encode(points_of(model)) if decoder else points_of(model)
     answers, expected, units = runner(X), answers_of(model, X, decoder), {"predictions": unit_of(model)}
     label = expected.pop("label", None)
     differences = {name: difference(answers[name], array, units.get(name, 1.0)) for name, array in expected.items()}
-    wrong = 0 if label is None else int(np.sum(answers["label"] != label))
-    return Comparison(by, differences, wrong)
+    said = ", ".join(f"{name} {off:.1e}" for name, off in differences.items())
+    if wrong := 0 if label is None else int(np.sum(answers["label"] != label)):
+        said += f"; {many(wrong, 'label')} of {POINTS} differ"
+    text = f"checked by {by} at {POINTS} random points: the largest difference to macmpi is {said}"
+    return max(differences.values(), default=0.0), text
 
 
 def unit_of(model: Model) -> Any:
@@ -281,7 +264,7 @@ def difference(answer: Array, expected: Array, unit: Any = 1.0) -> float:
 
 
 def onnx_runner(content: bytes, precision: str) -> tuple[Runner | None, str]:
-    """Returns a function that computes an ONNX file, and the name of the program that does; or None and why not."""
+    """Returns a function that computes an ONNX file, and the name of its program; or None and the reason."""
     try:
         import onnxruntime
     except ImportError:
@@ -318,17 +301,16 @@ def exported(args: Namespace) -> str:
     if runner is None:
         lines.append(f"  not checked: {by}")
     else:
-        compared = compare(model, runner, by, args.decoder)
-        if args.precision == "float64" and not compared.largest <= TOLERANCE:
+        largest, compared = compare(model, runner, by, args.decoder)
+        if args.precision == "float64" and not largest <= TOLERANCE:
             raise NumericalError(f"the exported net is not that of macmpi, and is not written: {compared}")
         lines.append(f"  {compared}")
-        lines += [f"  beyond {TOLERANCE:g}, which --precision float64 keeps"] if compared.largest > TOLERANCE else []
+        lines += [f"  beyond {TOLERANCE:g}, which --precision float64 keeps"] if largest > TOLERANCE else []
     write_output(output, content)
     return "\n".join(lines)
 
 
-def main() -> None:
-    by_one_process("export", exported)
+main = by_one_process("export", exported)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,7 @@ def fetch_coil(target: Path, source: Path | None) -> Path:
 def fetch_openml(source: str) -> Path:
     """Writes a data set of OpenML as a table, and returns its path.  Raises UsageError.
 
-    source: "openml:NAME" or with a version, which scikit-learn downloads or takes from its cache.
+    source: "openml:NAME" or "openml:NAME@VERSION", which scikit-learn downloads or takes from its cache.
     """
     path, name = openml_file(source), OPENML_NAME.fullmatch(source.removeprefix(OPENML))
     assert name is not None, "the file would have been refused"
@@ -194,8 +194,7 @@ def fetched(args: Namespace) -> str:
     return f"{path} is ready"
 
 
-def main() -> None:
-    by_one_process("fetch", fetched)
+main = by_one_process("fetch", fetched)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def readable(name: str | Path) -> str:
 def as_path(value: Any, name: str) -> Path:
     """Returns an argument, given as text or as a Path, as a Path.  Raises UsageError.
 
-    name: that of the argument, for the message.
+    name: the name of the argument, for the message.
     """
     text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
     if not isinstance(text, str) or not text:
@@ -71,14 +71,14 @@ def opened(path: Any) -> h5py.File:
     return h5py.File(open(path, "rb"), "r")
 
 
-def names(file: h5py.File, group: str) -> list[str]:
-    """Lists the names in a group, ascending.  Raises UsageError where `group` is a dataset or a link."""
+def arrays(file: h5py.File, group: str) -> dict[str, Array]:
+    """Reads all datasets of a group by their names, ascending.  Raises UsageError, also for a dataset or a link."""
     import h5py
 
     inside = _inside(file, group)
     if not isinstance(inside, h5py.Group):
         raise UsageError(f"{group} is a dataset, not a group")
-    return sorted(inside)
+    return {name: array(file, f"{group}/{name}") for name in sorted(inside)}
 
 
 def dataset(file: h5py.File, name: str) -> h5py.Dataset:
@@ -137,8 +137,7 @@ def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
 
 def array(file: h5py.File, name: str) -> Array:
     """Reads a whole dataset into memory.  Raises UsageError."""
-    whole: Any = dataset(file, name)[()]
-    return whole
+    return dataset(file, name)[()]
 
 
 def texts(array: Any) -> list[str]:

@@ -50,7 +50,7 @@ class Found:
     """A data set, and the config that suits it.
 
     config: the keys that the file will give.
-    resolved: the same with a value for each "auto".
+    resolved: the same keys with a value for each "auto".
     data: the outline of the data set, without its points.
     doubt: a description of the targets where they may be classes or amounts; "" where that is clear.
     """
@@ -73,7 +73,7 @@ class Found:
 
     @property
     def alternatives(self) -> tuple[tuple[str, str], tuple[str, str]]:
-        """Two losses, that of the config first: each with its kind of targets in words, "classes" or "amounts"."""
+        """Two losses, beginning with the config's, each with a word for its targets, "classes" or "amounts"."""
         both = ("cross_entropy", "classes"), ("squared", "amounts")
         return both if self.config.model.loss == "cross_entropy" else both[::-1]
 
@@ -137,7 +137,7 @@ def _found(config: Config, points: Points, doubt: str = "") -> Found:
 def config_of(found: Found, source: str, path: Path) -> str:
     """Writes the config as TOML, with comments.
 
-    source: the name of the data; path: that of the config, for the commands in the comment at its head.
+    source: the name of the data; path: the path of the config, for the commands in the comment at its head.
     """
     run = f"{program('run')} {shlex.quote(str(path))}"
     head = [
@@ -205,8 +205,7 @@ def begun(args: Namespace) -> str:
     return "\n".join([*lines, f"next: {program('run')} {path} --check"])
 
 
-def main() -> None:
-    by_one_process("init", begun)
+main = by_one_process("init", begun)
 
 
 if __name__ == "__main__":

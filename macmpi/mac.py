@@ -93,11 +93,11 @@ class Mac(TrainingMethod[MacState]):
         state.position |= W_STEP
 
     def w_step(self, state: State[MacState]) -> None:
-        """Solves the regression of each unit: each rank solves its own tiles, then Allgatherv of the weights.
+        """Solves the regression of each unit: each rank solves its own tiles; an Allgatherv of the weights follows.
 
         Each `solve` carries out a work list, the exchange included.  Trainers fit the leading layers before, and the
-        trailing layers after the regressions.  A segment with a quantiser keeps its old weights where those were
-        better.  Collective: yes.
+        trailing layers after the regressions.  A segment with a quantiser keeps its old weights if these were better.
+        Collective: yes.
         """
         parts, plan = self.parts, self.plan
         before = state.weights.copy() if plan.chain.quantised else state.weights
@@ -112,7 +112,7 @@ class Mac(TrainingMethod[MacState]):
         """lambda_k <- lambda_k - mu M_k (z_k - f_k(z_{k-1})), clipped to +-multiplier_max.
 
         The sign follows from the Lagrangian, which has -lambda_k^T (z_k - f_k).  Each rank moves the multipliers of its
-        own points, then Allgatherv.  Collective: yes.
+        own points; an Allgatherv follows.  Collective: yes.
         """
         given, multipliers = z_inputs(self.parts, state), state.own.multipliers
         bound = self.plan.resolved.schedule.multiplier_max
@@ -128,9 +128,10 @@ class Mac(TrainingMethod[MacState]):
     def finish(self, state: State[MacState]) -> State[MacState]:
         """Postprocesses: sets Z = f, then refits the last layer, and keeps the refit where E1 + ridge falls.
 
-        It returns a new State and leaves the old one as it is, but for the coordinates of many points that are spread
-        over the ranks: these it overwrites, because memory may not hold them twice.  An inexact refit is repeated while
-        it lowers E1 + ridge by a share of at least `REFIT`.  Without coordinates nothing is done.  Collective: yes.
+        It returns a new State and leaves the old one as it is, except for the coordinates of many points that are
+        spread over the ranks: these it overwrites, because memory may not hold them twice.  An inexact refit is
+        repeated while it lowers E1 + ridge by a share of at least `REFIT`.  Without coordinates nothing is done.
+        Collective: yes.
         """
         parts, plan = self.parts, self.plan
         Z, moved = parts.points.spare(state.Z), state.own.multipliers

@@ -91,8 +91,7 @@ def predicted(args: Namespace) -> str:
     return f"{args.what}: {args.data} {X.shape} -> {args.output} {Y.shape}"
 
 
-def main() -> None:
-    by_one_process("predict", predicted)
+main = by_one_process("predict", predicted)
 
 
 if __name__ == "__main__":

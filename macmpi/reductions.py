@@ -40,7 +40,7 @@ AT_ONCE = Average()
 Partial = Callable[[slice], tuple[Array, ...]]
 
 OverPoints = Callable[[Partial], tuple[Array, ...]]
-"""A function that sums partial(rows) over all runs of points, in their order; a W-solver's sums are in float64."""
+"""A function that sums partial(rows) over all ranges of points, in their order; a W-solver's sums are in float64."""
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class LazyRows:
 
 
 Rows = Array | LazyRows
-"""An array, or a lazy one, that is read by runs of rows."""
+"""An array, or a lazy one, that is read by ranges of rows."""
 
 
 def sum_over(chunks: Sequence[slice]) -> OverPoints:
@@ -123,7 +123,9 @@ class SharedMatrix:
 
     def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
         """Returns a whole matrix, of which make(i) computes rows runs[i].  Collective: where ranks share the work."""
-        return np.concatenate([make(i) for i in range(len(runs))])
+        whole = self.matrix(runs[-1].stop, columns)
+        self.fill([whole[run] for run in runs], make)
+        return whole
 
     def from_rank0(self, found: Array) -> Array:
         """Overwrites the numbers in `found` by those of rank 0, on every rank.  Collective: where ranks share the work.

@@ -95,7 +95,7 @@ def page(
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]], colours: Sequence[str] = ()) -> str:
-    """Writes a table of text as HTML.  colours: of each row, a dot before its first cell; () for none."""
+    """Writes a table of text as HTML.  colours: for each row the colour of a dot before its first cell; () for none."""
     marks = [f'<span class="run" style="background: {c}"></span>' for c in colours] or [""] * len(rows)
     lines = ["".join(f"<th>{escape(head)}</th>" for head in heads)]
     for mark, cells in zip(marks, rows, strict=True):
@@ -156,8 +156,7 @@ def reported(args: Namespace) -> str:
     return "\n".join(map(str, write(results, args.output or results[0].path / "report", missing)))
 
 
-def main() -> None:
-    by_one_process("report", reported)
+main = by_one_process("report", reported)
 
 
 if __name__ == "__main__":

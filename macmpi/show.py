@@ -102,7 +102,7 @@ def curve_lines(curve: Sequence[Record]) -> Iterator[tuple[str, str]]:
 
 
 def bars_of(stream: Any) -> str:
-    """Returns the bars that a stream can print."""
+    """Returns the characters that draw bars of different heights on a stream."""
     try:
         BARS.encode(getattr(stream, "encoding", None) or "utf-8")
     except UnicodeEncodeError:
@@ -139,7 +139,7 @@ def machine_lines(machine: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def shortened(words: Sequence[str], between: str, most: int = 24) -> str:
-    """Joins words, and where there are more than `most` the first and the last ones alone."""
+    """Joins words; if there are more than `most`, only the first and the last ones."""
     if len(words) <= most:
         return between.join(words)
     return between.join([*words[: most - 5], f"... ({len(words):,})", *words[-4:]])
@@ -190,8 +190,7 @@ def told(args: Namespace) -> str:
         raise UsageError(f"{args.model}: the model card is damaged: {first_line(error)}") from None
 
 
-def main() -> None:
-    by_one_process("show", told)
+main = by_one_process("show", told)
 
 
 if __name__ == "__main__":

@@ -56,7 +56,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     def _train(self, X: Array, Y: Array | None, weights: Any, stream: bool = False, labels: Any = None) -> Self:
         """Trains `model_` on all points or, with `stream`, on a further piece of a stream.  Raises ValueError.
 
-        weights (N,): of the points, or None; points of weight 0 are left out, but of a stream they are kept.
+        weights (N,): the weights of the points, or None; points of weight 0 are left out, except in a stream.
         labels (C,): all labels of a classifier, which become `classes_`; Y then holds their numbers.
         """
         w = weights_of(weights, X)
@@ -93,7 +93,8 @@ class _Net(BaseEstimator):  # type: ignore[misc]
     def _settings(self, columns: int, autoencoder: bool, stream: bool) -> dict[str, Any]:
         """Makes the config of a fit, "table.key" -> value, from the arguments of the estimator.  Raises ValueError.
 
-        columns: of X; autoencoder: whether there are no targets; stream: whether it is a fit to a piece of a stream.
+        columns: the number of columns of X; autoencoder: whether there are no targets; stream: whether it is a fit to a
+            piece of a stream.
         """
         given, early = self._keys(), as_flag(self.early_stopping, "early_stopping")
         for key, argument in OWN.items():
@@ -129,7 +130,7 @@ class _Net(BaseEstimator):  # type: ignore[misc]
 
     @contextmanager
     def _in_own_words(self) -> Iterator[None]:
-        """Turns a UsageError inside into a ValueError whose message names the arguments of the estimator."""
+        """Turns a UsageError of its block into a ValueError whose message names the arguments of the estimator."""
         own = {"the arguments of fit": f"the arguments of {type(self).__name__}", "start.model": "warm_start"}
         token = OTHERS.set(OWN | own | {"model.loss": "model.loss", 'model.loss = "cross_entropy"': "MACClassifier"})
         try:
@@ -162,12 +163,12 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
     """Regression, y ~ f(X), by a deep net.
 
     hidden, layers: the units of the hidden layers, and their kind.
-    early_stopping: the fit ends once the error of the validation points, a share validation_fraction, falls no more.
+    early_stopping: the fit ends once the error of held-out points (the share validation_fraction) stops falling.
     max_iter, max_time: the fit ends after this number of iterations, or of seconds.
     warm_start: a further fit begins with the present weights.
     config, ranks: further settings of `macmpi.fit`, and the number of processes.
-    After a fit it has model_ (`macmpi.Model`), n_iter_, loss_curve_ and validation_curve_ (E1 per training and per
-    validation point, of each iteration).
+    After a fit it has model_ (`macmpi.Model`), n_iter_, and for each iteration loss_curve_ and validation_curve_ (E1
+    per training point and per validation point).
     """
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
@@ -230,7 +231,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
 class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
     """Classification by a deep net with cross-entropy.  Its other arguments and attributes are those of MACRegressor.
 
-    class_weight: {label: weight}, 1 for a label that it lacks; or "balanced", which gives all classes the same total
+    class_weight: {label: weight}, 1 for a missing label; or "balanced", which gives all classes the same total
     weight.  The weights of the points are multiplied by it.
     classes_: the labels, ascending.
     """
@@ -375,7 +376,7 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
 def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Array | None:
     """Checks the weights of points, and returns them as (N,), or None where all are 1.
 
-    name: that of the argument, for messages.  Raises ValueError unless they are finite, not negative and not all 0.
+    name: the name of the argument, for messages.  Raises ValueError unless they are finite, not negative and not all 0.
     """
     if sample_weight is None:
         return None

@@ -27,7 +27,7 @@ Pause = Callable[[], bool]
 
 
 def never() -> bool:
-    """Answers a sweep that it shall go on to its end.  Collective: no."""
+    """Tells a sweep that it need not stop before its end.  Collective: no."""
     return False
 
 
@@ -52,8 +52,8 @@ class Architecture(NamedTuple):
     """The sizes of a net that a selection has chosen; () where it keeps those of the config.
 
     units: the number of units of each hidden layer.
-    widths: of the radial basis functions, in the order of the key model.width.
-    ridges: in the order of the key penalty.ridge.
+    widths: the widths of the radial basis functions, in the order of the key model.width.
+    ridges: the ridges, in the order of the key penalty.ridge.
     """
 
     units: tuple[int, ...] = ()
@@ -64,8 +64,8 @@ class Architecture(NamedTuple):
 class Gradients(NamedTuple):
     """Euclidean norms of gradients; the objectives are divided by the number of points N.
 
-    penalised: the norm of the gradient of E_Q + ridge by all weights and coordinates.
-    nested: the norm of the gradient of E1 + ridge by the weights.
+    penalised: the norm of the gradient of E_Q + ridge with respect to all weights and coordinates.
+    nested: the norm of the gradient of E1 + ridge with respect to the weights.
     multipliers: ||lambda|| / N over all points, where lambda are the multipliers that belong to feasible coordinates.
     lacking: ||p - lambda|| / ||lambda||, where p_k = -mu M_k (z_k - f_k) at the present coordinates.
     """
@@ -87,7 +87,7 @@ class Errors(NamedTuple):
     watched: the validation error that the schedule compares, where it is not that of the weights that the run shows.
     zeros: the share of weights that are exactly 0, where the config has l1 or groups.
     move: the mean square of mu M_k (z_k - f_k), where there are multipliers.
-    gradients: their norms, where the schedule needs them.
+    gradients: the norms of gradients, where the schedule needs them.
     ridge: the ridge, which is contained in `train`.
     """
 
@@ -177,8 +177,8 @@ class MacState(Record):
     grams: the Grams of the layers' inputs, flat, float64.
     sizes, widths, ridges: those of the `Architecture` that a selection has chosen.
     degrees: the effective number of weights per output, of each regression whose ridge is selected.
-    sums: of each minibatch in turn, the products T^T [A, 1] in the order of the weights, and then the Grams; empty
-        where they are not kept.
+    sums: the sums of each minibatch in turn, the products T^T [A, 1] in the order of the weights, and then the Grams;
+        empty where they are not kept.
     """
 
     multipliers: Array = field(default_factory=nothing, metadata=BY_POINT)
@@ -218,7 +218,7 @@ class AcceleratedState(MacState):
 class JointState(MacState):
     """The record of MAC whose weights and coordinates move together.
 
-    damping: of the next step, per point.
+    damping: the damping of the next step, per point.
     """
 
     damping: float = 0.0
@@ -231,7 +231,7 @@ class StochasticState(Record):
     average: the running average of the weights; step: the last step of the weights.
     grams: the running averages of the Grams of the layers' inputs.
     inverses, spectra: the inverses of Grams and metrics; or their eigenvectors, and the eigenvalues in spectra.
-    damping: that of the curvature.
+    damping: the damping of the curvature.
     length: the length of a step in units of its direction; measured: the loss at which the length was measured.
     level: the running mean of the loss.
     steps: the number of steps so far.
@@ -269,7 +269,7 @@ class SgdState(Record):
 class AdamState(SgdState):
     """The record of Adam.
 
-    velocity: the running mean of the gradient; mean_squares: that of its squares.
+    velocity: the running mean of the gradient; mean_squares: the running mean of its squares.
     """
 
     mean_squares: Array = field(default_factory=nothing)

@@ -1,4 +1,4 @@
-"""A process watches over a fit on ranks: if the fit is killed, it ends the ranks and removes the fit's folder."""
+"""A process watches a fit on ranks: if the fit is killed, the process ends the ranks and removes the fit's folder."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LOOK, LOOKS = 0.2, 300
 
 
 def main() -> None:
-    """Waits until the fit has ended, then kills those of its ranks that are left and removes its folder.
+    """Waits until the fit has ended, then kills its ranks that still run and removes its folder.
 
     The command line has the process id of the fit, and its folder.  Signals to all processes of a job do not end this
     process.  Collective: no.
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def users(folder: str) -> list[int]:
-    """Lists the processes whose command names a file of the folder: mpiexec, whose end ends its proxies, and ranks."""
+    """Lists the processes whose command names a file of the folder: ranks, and mpiexec, with which its proxies end."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

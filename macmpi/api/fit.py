@@ -6,7 +6,6 @@ Batches are pieces of a stream: training on each goes on from the model of the p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
@@ -15,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from macmpi import MacmpiError, UsageError, shown
+from macmpi import UsageError, shown
 from macmpi.api.given import Layers, Settings, config_of, flat, keys_given, points_of
 from macmpi.api.heard import drawing, in_notebook, listening
 from macmpi.api.on_ranks import fit_on_ranks, launcher_of
@@ -27,7 +26,7 @@ from macmpi.data.series import is_frame
 from macmpi.files import as_path
 from macmpi.parallel.clock import now
 from macmpi.parallel.kernels import limited
-from macmpi.parallel.mpi import die, team_of
+from macmpi.parallel.mpi import team_of
 from macmpi.parallel.team import Team, on_root
 from macmpi.results.model import Model
 from macmpi.training.launch import launch_training
@@ -71,35 +70,37 @@ def fit(
     Y: (N, L) or (N,), numbers, or class labels (text, truth values, or whole numbers with loss="cross_entropy"); with a
         table also the name of one of its columns.
     hidden: the units of the hidden layers, [100] or 100.
-    layers: their kind, one word for all or one for each ("relu", "tanh", "rbf", "binary", ...).
+    layers: the kind of the hidden layers, one word for all or one for each ("relu", "tanh", "rbf", "binary", ...).
     loss: "squared", "cross_entropy", "logistic", "poisson", "huber" or "absolute".
-    validation: the share of the points held out (0.2); or a pair (X_val, Y_val), which weights_val may follow; without
-        Y an array X_val, or (X_val, None, weights_val).  With a table Y_val may be the name of one of its columns.
-    weights: of the points, (N,) numbers from 0 on; a point of weight 2 counts as two equal points (docs/data.md).  Or
-        of points and outputs, (N, L).  With a table also the name of a column.
-    batches: an iterable of X, (X, Y) or (X, Y, weights), instead of X: pieces of a stream.  Each is trained on once, by
-        stochastic MAC, and forgotten.  With tables, Y and weights may name columns.
+    validation: the share of the points that is held out (0.2); or a pair (X_val, Y_val), which weights_val may follow;
+        without Y an array X_val, or (X_val, None, weights_val).  With a table Y_val may be the name of one of its
+        columns.
+    weights: the weights of the points (N,), at least 0; a point of weight 2 counts as two equal points (docs/data.md).
+        Or the weights of points and outputs, (N, L).  With a table also the name of a column.
+    batches: an iterable of X, (X, Y) or (X, Y, weights), instead of X: pieces of a stream.  Stochastic MAC trains on
+        each piece once and drops it.  With tables, Y and weights may name columns.
     classes: the labels that a stream may have, if the first piece lacks some.
     config: further settings, for instance {"method.name": "mac"}, the path of a TOML file, or the name of a documented
         config such as "digits_mac"; run/defaults.toml explains all settings.
-    start: a Model, or the path of one, whose weights are trained further; a model of a stream goes on (docs/python.md).
-    seed: of the drawn points and weights.
-    max_time: the seconds after which the fit ends with the best net so far.  Ctrl-C ends it so, too.
+    start: a Model, or the path of one, whose weights are trained further, also of a stream (docs/python.md).
+    seed: the seed of the drawn points and weights.
+    max_time: the seconds after which the fit ends with the best net so far, as it does after Ctrl-C.
     ranks: the number of processes to start by mpiexec.
-    comm: a communicator of mpi4py, all of whose ranks call this; all other arguments are those of its rank 0.  None:
-        all ranks under mpiexec.
+    comm: a communicator of mpi4py, all of whose ranks call this; the other arguments of its rank 0 count.  None: all
+        ranks under mpiexec.
     output, overwrite: a run directory for curve, checkpoints and model.h5, and whether to replace a run in it.
     callback: is called on rank 0 with a dict for the start, each iteration and the end ("phase" says which); a true
-        answer ends the fit.
+        result ends the fit.
     verbose: whether to print a line for each iteration; None: no, but in a notebook show a curve.
 
-    Raises UsageError for data or settings that cannot be trained, NumericalError if training diverges.
+    Raises UsageError for data or settings that cannot be trained, NumericalError if the error of the start is not
+    finite or ranks disagree.  A fit that goes wrong later warns, and gives its best model.
     Collective: yes.
     """
     began = now()
 
     def told() -> tuple[dict[str, Any], bool, bool]:
-        """Gives what all ranks need of rank 0's arguments: keys of the request; whether lines are printed; batches."""
+        """Returns what all ranks need from rank 0: keys of the request; whether lines are printed; batches."""
         if isinstance(max_time, bool) or not isinstance(max_time, int | float | np.number) or not max_time > 0.0:
             raise UsageError(f"max_time = {shown(max_time)}: seconds above 0 are needed")
         if callback is not None and not callable(callback):
@@ -114,7 +115,7 @@ def fit(
         keys |= {"max_time": max_time, "inputs": (path_of(Path(config)),) if isinstance(config, str | Path) else ()}
         return keys, verbose is not None and as_flag(verbose, "verbose"), batches is not None
 
-    with team_of(comm) as team, _all_or_none(team):
+    with team_of(comm) as team:
         launcher = team.all_or_raise(lambda: None if ranks is None else launcher_of(ranks, comm))
         own, talks, pieces = team.from_root(told)
         if pieces:
@@ -160,17 +161,6 @@ def _told(model: Model | None, config: Config) -> Model:
     if not asked and (why := ENDS.get(model.ended)):
         warn(why)
     return model
-
-
-@contextmanager
-def _all_or_none(team: Team) -> Iterator[None]:
-    """Ends all ranks after an error of one rank inside, so that none waits for it for ever.  Collective: no."""
-    try:
-        yield
-    except BaseException as error:
-        if team.size > 1 and not (isinstance(error, MacmpiError) and error.agreed):
-            die(team, error)
-        raise
 
 
 # --- pieces of a stream -----------------------------------------------------------------------------------------------

@@ -114,7 +114,7 @@ def _check_once(given: dict[str, Any], key: str, value: Any) -> None:
 
 
 def keys_given(settings: Settings | None) -> list[str]:
-    """Lists the keys, "table.key", in the settings; none if these cannot be read.  Collective: no."""
+    """Lists the keys in the settings, as "table.key"; none if the settings cannot be read.  Collective: no."""
     if isinstance(settings, Config):
         return keys_of(settings)
     try:
@@ -124,7 +124,7 @@ def keys_given(settings: Settings | None) -> list[str]:
 
 
 def flat(settings: Settings | None) -> dict[str, Any]:
-    """Returns the settings by "table.key"; a value where a table should be is there by the table's name.
+    """Returns the settings by "table.key"; a value in place of a table is returned under the table's name.
 
     Raises UsageError.  Collective: no.
     """
@@ -200,9 +200,9 @@ def _net_of(start: Model) -> dict[str, Any]:
 def points_of(X: Any, Y: Any, validation: Any, weights: Any, config: Config, start: Any = None) -> Points | None:
     """Makes the points of a fit from its arguments; returns None if the config names the data.
 
-    X may be a table; then Y may name one or several of its columns, and weights one.
+    X may be a table; then Y may name one or several of its columns, and weights may name one column.
 
-    start: the model that a piece of a stream goes on from; the piece then has its columns.
+    start: the model from which training on a piece of a stream continues; it then decides the columns of the piece.
     Raises UsageError.  Collective: no.
     """
     columns = None
@@ -272,7 +272,7 @@ def _validation(
 ) -> dict[str, Array]:
     """Splits the argument `validation` into X_val and, if they are given, Y_val and weights_val.
 
-    names: of the columns of the validation table that are targets; a pair may give them, too.
+    names: the names of the columns of the validation table that are targets; a pair may give them, too.
     data: data.weights names the column of weights; without such a column all weights are 1.
     """
     if isinstance(validation, tuple) and len(validation) == 2 and is_frame(validation[0]):
@@ -315,7 +315,7 @@ def _targets(Y: Any, name: str, missing: bool) -> Array:
 def method_of(settings: Settings, hidden: Any, layers: Layers, columns: int, autoencoder: bool) -> str:
     """Returns the method by which a fit with these arguments trains, with "auto" decided.
 
-    columns, autoencoder: of the data.
+    columns, autoencoder: the number of columns of X, and whether there are no targets.
     Raises UsageError.  Collective: no.
     """
     config = config_of(settings, hidden, layers, "auto", None, None, None)

@@ -32,6 +32,7 @@ ARGUMENTS = {
     "data.seed": "seed",
     "start.seed": "seed",
     "start.model": "start",
+    "all points (stochastic.stream = false)": "all points in one fit",
     "--max-time": "max_time",
     "--output": "output",
     "--overwrite": "overwrite=True",
@@ -48,7 +49,7 @@ OTHERS: ContextVar[dict[str, str]] = ContextVar("others", default={})  # noqa: B
 
 @contextmanager
 def listening(verbose: bool, given: Callable[[], Collection[str]]) -> Iterator[None]:
-    """Turns warnings and errors that are printed inside into Python's warnings, which are issued at the end.
+    """Turns warnings and errors that its block prints into Python's warnings, which are issued at the end.
 
     Their texts, and those of UsageErrors, name arguments instead of keys.
 
@@ -76,7 +77,7 @@ def listening(verbose: bool, given: Callable[[], Collection[str]]) -> Iterator[N
 def in_python(text: str, given: Collection[str] = ()) -> str:
     """Replaces keys and options in a message by the arguments that stand for them.
 
-    given: keys that stay as they are, since the user has written them so.
+    given: keys that are not replaced, since the user has written them.
     """
     arguments = {key: name for key, name in ARGUMENTS.items() if key not in given} | OTHERS.get()
     keys = "|".join(re.escape(key) for key in sorted(arguments, key=len, reverse=True))
@@ -148,7 +149,7 @@ def picture(records: Sequence[dict[str, Any]]) -> str:
 
 
 def curves(records: Sequence[dict[str, Any]]) -> str:
-    """Draws the errors on a logarithmic scale against iterations, as SVG; without those that are 0 or not finite."""
+    """Draws the errors on a logarithmic scale against iterations, as SVG, without errors that are 0 or not finite."""
     rows = {key: [(r["iteration"], r[key]) for r in records if 0.0 < r[key] < math.inf] for key, _, _ in LINES}
     values = [math.log(value) for row in rows.values() for _, value in row]
     if not values:

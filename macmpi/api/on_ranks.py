@@ -1,4 +1,4 @@
-"""A fit may start ranks, which read the points from a file in memory; it reads their records as they are written."""
+"""A fit may start ranks, which read the points from a file in memory; the fit reads the ranks' records as they come."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def fit_on_ranks(launcher: str, ranks: int, config: Config, points: Points | Non
     """Trains by `mpiexec -n ranks python -m macmpi.run`, and returns the model.
 
     launcher: the path of mpiexec.
-    points: None: the config names them.
-    Raises UsageError, and the error with which the run failed.  Collective: no.
+    points: the points; None if the config names them.
+    Raises UsageError, or the error with which the run failed.  Collective: no.
     """
     with _folder(points) as folder:
         settled = config
@@ -88,7 +88,7 @@ def fit_on_ranks(launcher: str, ranks: int, config: Config, points: Points | Non
 
 
 def launcher_of(ranks: int, comm: Any) -> str:
-    """Returns the path of the launcher.  Raises UsageError if these ranks cannot be started, as where comm is given."""
+    """Returns the path of the launcher.  Raises UsageError if the ranks cannot be started, or comm is given."""
     if comm is not None:
         raise UsageError("ranks starts processes, and comm names those that there are: give one of them")
     if isinstance(ranks, bool) or not isinstance(ranks, int | np.integer) or not 1 <= ranks <= MOST_RANKS:
@@ -139,7 +139,7 @@ def _new_folder(where: Path | None) -> tuple[Path, int | None]:
 
 
 def remove_abandoned(where: Path) -> None:
-    """Removes folders of this user's fits that were killed together with all their processes: nobody holds these.
+    """Removes folders of this user's fits that were killed together with all their processes: no process locks these.
 
     It removes them whatever files they have, since a fit may have been killed while it made or removed its folder.
     Collective: no.
@@ -155,9 +155,9 @@ def remove_abandoned(where: Path) -> None:
 class Tail:
     """Reads a growing file: `lines` returns the lines that were added since it was last called.
 
-    path: of the file.
+    path: the path of the file.
     at: the number of bytes that have been read.
-    since: a time in ns; a file that was last changed before it is an older one, which will be replaced.
+    since: a time in ns; a file that was last changed before this time is old, and will be replaced.
     """
 
     path: Path
@@ -184,7 +184,7 @@ def _follow(command: list[str], folder: Path, curve: Tail, callback: Callback | 
 
     A first Ctrl-C asks the ranks to stop, and so does a true answer of the callback.
 
-    folder: of the fit.
+    folder: the folder of the fit.
     curve: the learning curve that they write; each of its records goes to the callback.
     """
     out, err, why = Tail(folder / "out"), folder / "err", folder / "why"
@@ -221,7 +221,7 @@ def _outcome(code: int, folder: Path, output: Path) -> Model:
     """Returns the model that the ranks have written; if there is none, raises the error with which they ended.
 
     code: their exit code.
-    folder: of the fit, where their errors were written.
+    folder: the folder of the fit, where their errors were written.
     output: the run directory.
     """
     said = (folder / "err").read_text(encoding="utf-8", errors="replace").strip()

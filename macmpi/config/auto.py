@@ -2,10 +2,10 @@
 
 The paper's own settings are files in run/, where every key that matters has its value.
 
-The schedule and acceleration of full MAC for an autoencoder are the paper's, but for the first mu, which is 10 instead
-of 1: mu grows tenfold whenever the error has settled.  For a classifier or a regression such a mu is too large, since
-it ties the coordinates to the outputs of the initial net.  There mu begins small and doubles every tenth iteration, and
-the run ends when the validation error falls no more.
+The schedule and acceleration of full MAC for an autoencoder are the paper's, except for the first mu, which is 10
+instead of 1: mu grows tenfold whenever the error has settled.  For a classifier or a regression such a mu is too large,
+since it ties the coordinates to the outputs of the initial net.  There mu begins small and doubles every tenth
+iteration, and the run ends when the validation error falls no more.
 """
 
 from __future__ import annotations
@@ -141,9 +141,7 @@ def _acceleration(config: Config, autoencoder: bool) -> tuple[str, str]:
     """Returns method.acceleration and the reason."""
     if config.penalty.stop == "gradient" and config.w_step.schedule != "ring":
         return "joint", "a path of stationary points"
-    numbers = _kind(config, autoencoder) == "numbers" and not config.penalty.gradients
-    numbers &= config.w_step.sums == "whole"
-    return ("momentum", "for numbers") if numbers else ("none", IN_THE_PAPER)
+    return ("momentum", "for numbers") if _kind(config, autoencoder) == "numbers" else ("none", IN_THE_PAPER)
 
 
 def _start(config: Config) -> tuple[str, str]:

@@ -70,8 +70,8 @@ class Convolution(LayerTable):
     upsample: above 1 the layer is a transposed convolution, whose images are this many times as high and wide.
     padding: "same" gives ceil(height / stride) rows of pixels; "none" only pixels whose patches lie in the image.
     pool, pooling: patches of pool x pool pixels become one number each, before the next layer reads them.
-    groups: the input channels and the output channels are cut into this number of runs, and an output channel reads
-        only the run of its own; as many runs as input channels make a depthwise convolution.
+    groups: the input channels and the output channels are cut into this number of groups, and an output channel reads
+        only its own group; as many groups as input channels make a depthwise convolution.
     image: height, width and channels of the images that the layer reads, where a dense layer is before it.
     With a softmax the channels are the words of a codebook, and the sum over pixels is a histogram of words.
     """
@@ -143,7 +143,7 @@ class Sparse(LayerTable):
         value is a file, .npy or .csv, of a matrix (units, inputs) that is not 0 where a weight exists.
     groups: the number of different masks, each shared by neighbouring units; 0 stands for one mask for each unit, or
         with "local" for as many as the largest square grid within the number of units has.
-    seed: of the random masks.
+    seed: the seed of the random masks.
     image: height, width and channels of the images that "local" reads, where a dense layer is before it.
     """
 
@@ -365,7 +365,7 @@ class Model(Table):
 
     @property
     def some_units(self) -> dict[str, int]:
-        """The entry of `sites` for the first layer, as { after = 10 }, where only some of its units have coordinates.
+        """The entry of `sites` for a first layer of which only some units have coordinates, such as { after = 10 }.
 
         {} where all units have them, or none.
         """

@@ -27,7 +27,7 @@ from macmpi.config.whole import Config, gone, toml
 
 
 def read(path: Path, settings: list[str]) -> Config:
-    """Reads the config of a file, and changes it by settings "table.key=value", as --set gives them.
+    """Reads the config of a file, and changes it by settings "table.key=value", as from --set.
 
     Raises UsageError with all mistakes of the file in one message.  Collective: no.
     """
@@ -63,22 +63,18 @@ def _lengthen(table: dict[str, Any]) -> None:
         table["data"] = {"source": table["data"]}
 
 
-WORD = re.compile(r"(?P<key>[A-Za-z_][\w.]*)\s*=\s*(?P<value>[A-Za-z_./~][\w./~+-]*)")
+WORD = re.compile(r"(?P<key>[A-Za-z_][\w.]*)\s*=\s*(?P<value>(?!(?:true|false|inf|nan)\Z)[A-Za-z_./~][\w./~+-]*)")
 """A setting whose value is a word or a path without quotes."""
 
 
-def _quoted(setting: str) -> str:
-    """Adds the quotes of TOML to a setting whose value is a word or a path, as in method.name=stochastic."""
-    word = WORD.fullmatch(setting.strip())
-    if word is None or word["value"] in ("true", "false", "inf", "nan"):
-        return setting
-    return f"{word['key']} = {toml(word['value'])}"
-
-
 def _set(table: dict[str, Any], setting: str) -> None:
-    """Puts a setting "table.key=value" into the tables of a config, in place.  Raises UsageError."""
+    """Puts a setting "table.key=value" into the tables of a config, in place.  Raises UsageError.
+
+    A value that is a word or a path, as in method.name=stochastic, gets the quotes of TOML.
+    """
+    word = WORD.fullmatch(setting.strip())
     try:
-        given = tomllib.loads(_quoted(setting))
+        given = tomllib.loads(f"{word['key']} = {toml(word['value'])}" if word else setting)
     except (ValueError, RecursionError) as error:
         raise UsageError(
             f"--set {' '.join(setting.split())} is not TOML: {error}; write --set table.key=value, "
@@ -275,7 +271,7 @@ def _explain(mistake: Any) -> str:
 
 
 def known_keys(tables: list[str]) -> list[str]:
-    """Lists the keys of a table of the config, as in known_keys(["penalty"]); of [] its tables."""
+    """Lists the keys of a table of the config, as in known_keys(["penalty"]); for [] the names of the tables."""
     node: Any = Config()
     for name in tables:
         node = getattr(node, name, None)
@@ -346,8 +342,8 @@ def read_named(given: Path) -> tuple[Path, dict[str, Any]]:
 def path_of(given: Path) -> Path:
     """Finds the config that a name means: the file itself, the file with .toml appended, or a documented config.
 
-    Files of the user come before documented configs.  A name that is none of these is returned as it is, and refused
-    when it is read.
+    Files of the user come before documented configs.  Any other name is returned unchanged, and refused when it is
+    read.
     """
     named = given.with_name(f"{given.name}.toml") if given.name and given.suffix != ".toml" else given
     for path in (given, named):

@@ -72,7 +72,7 @@ class Data(Table):
     classes: all labels that a stream may hold; [] for those of its first piece.
     validation: the share of the points that become validation points, where the source has none of its own.
     points: the number of training points that are kept; 0 for all.
-    seed: of the choice of points and of validation points; scale: how columns are scaled.
+    seed: the seed of the choice of points and of validation points; scale: how columns are scaled.
     """
 
     source: str = field(default="", metadata=NOTHING)
@@ -110,7 +110,8 @@ class Loss(Table):
     """The table [loss].
 
     missing: whether NaN among the targets stands for an output that is not known.
-    threshold: that of "huber" and of losses of other packages, in units of the scaled targets; 0 for their default.
+    threshold: the threshold of "huber" and of losses of other packages, in units of the scaled targets; 0 for their
+        default.
     """
 
     missing: bool = False
@@ -130,7 +131,7 @@ class Start(Table):
     "stochastic": the start of stochastic MAC, with principal components or random features in each layer and a fitted
         output layer; no gradient step follows.
     "pca": principal components, layer by layer.
-    "itq": the same, where those of a layer of bits are rotated towards their signs.
+    "itq": the same, but components before a layer of bits are rotated towards their signs.
     "neighbours": "itq", then descent of a loss on neighbouring points.
     "greedy": each layer is trained as an autoencoder of its inputs.
     "staged": filters and codebooks by model.centres, then the output layer; no gradient step follows.
@@ -183,7 +184,8 @@ SHAPING = ("l1", "group_lasso", "weights_min", "weights_max")
 class Penalty(Table):
     """The table [penalty]: quadratic penalty or augmented Lagrangian, the schedule of mu, and penalties of the weights.
 
-    ridge and the keys of `SHAPING` have one value for the whole net, or a list with one for each layer with weights.
+    ridge and the keys of `SHAPING` have one value for the whole net, or a list with one for each layer whose weights a
+    regression fits.
     """
 
     method: Literal["quadratic", "augmented_lagrangian"] = "quadratic"
@@ -228,7 +230,7 @@ class Penalty(Table):
 class ZStep(Table):
     """The table [z_step]: the solver that computes the coordinates of each point.  A solver reads the keys it knows.
 
-    iterations: 0 for the solver's own number.
+    iterations: the number of iterations; 0 for the solver's own number.
     minibatches: the number of parts of the points; in an iteration each has its Z-step, followed by a W-step.
     """
 
@@ -246,7 +248,7 @@ class ZStep(Table):
 class WStep(Table):
     """The table [w_step]: the solver that computes the weights of units or segments.  A solver reads the keys it knows.
 
-    iterations, cg_iterations: 0 for the solver's own number.
+    iterations, cg_iterations: the numbers of iterations; 0 for the solver's own numbers.
     sums: with "running" and several minibatches, a W-step computes the sums over its own minibatch again, and keeps
         those over the others.
     """
@@ -270,8 +272,8 @@ class WStep(Table):
 class Method(Table):
     """The table [method]: how the net is trained, by auxiliary coordinates or by a baseline.
 
-    acceleration: of the method "mac".  With "feasible" and "momentum" coordinates become feasible after each iteration;
-        with "joint" weights and coordinates move together.
+    acceleration: a key of the method "mac".  With "feasible" and "momentum" coordinates become feasible after each
+        iteration; with "joint" weights and coordinates move together.
     """
 
     name: Literal["auto", "mac", "stochastic", "alternating", "sgd", "adam", "cg", "lbfgs"] = "auto"
@@ -291,7 +293,7 @@ class Stochastic(Table):
         batch_max.  With "all", each step takes all points, and cg_iterations says how accurately its direction is
         computed.
     records: the number of iterations into which an epoch is cut, each with a line of the table.
-    stream: whether the points are a piece of a stream, on which a model goes on training.
+    stream: whether the points are a piece of a stream, on which the training of a model continues.
     """
 
     batch: PositiveInt | Literal["all"] = 250
@@ -317,8 +319,8 @@ class Stochastic(Table):
 class Baseline(Table):
     """The table [baseline]: backpropagation, for comparison.
 
-    batch, rate, momentum: of "sgd" and "adam".
-    patience: of these, and of "cg" and "lbfgs".
+    batch, rate, momentum: keys of "sgd" and "adam".
+    patience: a key of these, and of "cg" and "lbfgs".
     """
 
     batch: PositiveInt = 20
@@ -361,8 +363,8 @@ class Parallel(Table):
 
     data: "replicated": each rank holds all points; "node": the ranks of a node share one copy of all points;
         "sharded": each rank holds only its own points.
-    rows: of sharded points: "memory" holds them, in the file's own type where that is smaller; "file" reads them each
-        time they are used.
+    rows: where the rows of sharded points are: "memory" holds them, in the file's own type where that is smaller;
+        "file" reads them each time they are used.
     """
 
     data: Literal["replicated", "node", "sharded"] = field(

@@ -52,7 +52,7 @@ def changes(key: str) -> str:
 
 
 def differences(then: dict[str, Any], now: dict[str, Any], changing: str = "result") -> list[str]:
-    """Lists, in words, the keys whose values in two configs differ in their meaning.
+    """Describes the keys whose values in two configs differ in their meaning, as a list.
 
     then, now: the configs, {"table.key": value}.
     changing: what the compared keys change: the "result", the "end" of a run, or "nothing".
@@ -84,7 +84,7 @@ def with_value(config: Config, key: str, value: Any) -> Config:
 
 
 def toml(value: Any) -> str:
-    """Writes a number, string, list or table as TOML, which is JSON but for tables and the control character DEL."""
+    """Writes a number, string, list or table as TOML, which is JSON except for tables and the control character DEL."""
     if isinstance(value, dict):
         return f"{{ {', '.join(f'{key} = {toml(inside)}' for key, inside in value.items())} }}"
     if isinstance(value, list) and any(isinstance(inside, dict) for inside in value):
@@ -145,10 +145,7 @@ def one_layer(config: Config, k: int, output: str, iterations: int) -> Config:
 # --- keys that no run reads -------------------------------------------------------------------------------------------
 
 GONE: dict[str, tuple[Any, str]] = {
-    "loss.smoothing": (0.0, "labels are taken as they are"),
     "start.iterations": (0, "each start has its own number, a constant of macmpi.methods.starts"),
-    "penalty.gradient_decay": (0.7, "it is 0.7 now, the constant DECAY of macmpi.plan.resolved"),
-    "penalty.sparsity": (0.0, "it cost three times the error"),
     "method.cg_iterations": (10, "it is 10 now, the default of macmpi.methods.alternating.Alternating"),
     "baseline.parts": (2, "it is 2 now, the constant SHARED of macmpi.plan.plan"),
     "start.repulsion": (100.0, "it is 100 now, the constant REPULSION of macmpi.methods.starts"),
@@ -156,9 +153,8 @@ GONE: dict[str, tuple[Any, str]] = {
     "selection.smallest": (150, "selection.sizes lists candidates"),
     "selection.step": (25, "selection.sizes lists candidates"),
     "selection.iterations": (5, "it is 5 now, the constant ITERATIONS of macmpi.methods.unit_selection"),
-    "selection.low_bias": ("", "selection.epsilon2 is 2 E1 / outputs of that run"),
 }
-"""Keys that no longer exist: the last default of each, and the reason or the remedy."""
+"""Keys of version 0.1.0 that no longer exist: the last default of each, and the reason or the remedy."""
 
 OF_MINIBATCHES = ("batch_max", "grow_every", "averaging", "records", "parts")
 """The keys of [stochastic] that have no effect where each step takes all points."""
@@ -177,17 +173,17 @@ def gone(key: str, value: Any) -> str | None:
     return f"{key} has gone ({why}): leave it out, or use an earlier macmpi, which reads {key} = {shown(value)}"
 
 
-def ignored(config: Config) -> list[str]:
-    """Lists the keys, "table.key", that are not at their defaults and that a run with this config does not read.
+def ignored(config: Config, asked: Config) -> list[str]:
+    """Lists the keys, "table.key", that `asked` gives and that a run with this config does not read.
 
-    config: without "auto".  Collective: no.
+    config: `asked` without "auto".  Collective: no.
     """
     method, start, penalty = config.method.name, config.start.method, config.penalty
     kinds, sites = ({layer[i] for layer in config.model.layers()} for i in (1, 2))
     nested, by_gradient = config.method.nested, config.penalty.stop == "gradient"
     ends = method == "mac" and config.run.finish is not False
     whole = config.stochastic.batch == "all"
-    by_counting = nested or penalty.value("mu_every") > 0 or by_gradient
+    by_counting = method == "alternating" or nested or penalty.value("mu_every") > 0 or by_gradient
     unread = dict.fromkeys(HALF_STEPS, nested) | {f"model.{key}": not kinds & {*words} for key, words in OWNERS.items()}
     unread |= {
         "stochastic": method != "stochastic",
@@ -199,6 +195,8 @@ def ignored(config: Config) -> list[str]:
         "baseline.patience": method not in ("sgd", "adam", "cg", "lbfgs"),
         "selection": config.selection.criterion == "none",
         **dict.fromkeys(("penalty.tolerance", "penalty.tolerance_decay"), by_counting),
+        "penalty.factor": nested or method == "alternating" or sites == {"none"},
+        **dict.fromkeys(("penalty.mu_every", "penalty.patience"), nested or method == "alternating"),
         "penalty.metric": nested or sites == {"none"},
         "penalty.ridge_until_mu": nested or by_gradient,
         "penalty.gradient_tolerance": nested or not by_gradient,
@@ -219,4 +217,4 @@ def ignored(config: Config) -> list[str]:
         "start.neighbours": start != "neighbours",
         "start.weights": start != "model",
     }
-    return [key for key in given(config) if unread.get(key, unread.get(key.partition(".")[0], False))]
+    return [key for key in given(asked) if unread.get(key, unread.get(key.partition(".")[0], False))]

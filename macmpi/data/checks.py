@@ -15,7 +15,7 @@ import numpy as np
 
 from macmpi import UsageError, caution, listed, many, shown
 from macmpi.config import Data
-from macmpi.data.dataset import GROUPS, WEIGHTS, Raw
+from macmpi.data.dataset import GROUPS, SIDES, WEIGHTS, Raw
 from macmpi.data.series import EXACT
 from macmpi.data.texts import plain_text
 from macmpi.data.wide import SparseRows, is_sparse
@@ -61,13 +61,10 @@ def check_datasets(found: Mapping[str, Any], path: str, labels: bool) -> None:
         )
     if not set(GROUPS).isdisjoint(found) and ("groups" not in found or ("X_val" in found) != ("groups_val" in found)):
         raise UsageError(f"{path}: groups_val goes with X_val and groups: give both datasets or neither")
-    for name in ("Y", "weights", "groups"):
-        for a, b in (("X", name), ("X_val", f"{name}_val")):
-            if a in found and b in found and len(found[a]) != len(found[b]):
-                raise UsageError(f"{path}: {a} has {many(len(found[a]), 'row')} but {b} has {len(found[b])}")
-    for a, b in (("X", "X_val"), ("Y", "Y_val")):
-        if a in found and b in found and columns(found[a]) != columns(found[b]):
-            raise UsageError(f"{path}: {a} has {many(columns(found[a]), 'column')} but {b} has {columns(found[b])}")
+    rows = [(f"X{side}", f"{name}{side}", "row", len) for name in ("Y", "weights", "groups") for side in SIDES]
+    for a, b, what, count in (*rows, ("X", "X_val", "column", columns), ("Y", "Y_val", "column", columns)):
+        if a in found and b in found and count(found[a]) != count(found[b]):
+            raise UsageError(f"{path}: {a} has {many(count(found[a]), what)} but {b} has {count(found[b])}")
     if ("Y" in found and "X_val" in found) != ("Y_val" in found):
         raise UsageError(f"{path}: Y_val goes with X_val and Y: give both validation datasets or neither")
     if labels and columns(found["Y"]) != 1:
@@ -131,7 +128,7 @@ def as_array(A: Any, name: str) -> Array:
     """Converts A to an array of numbers, truth values or text, if NumPy can make an array of it.  Raises UsageError.
 
     An array of another library is read without a copy where it can be, by `__array__` or else by DLPack.
-    name: that of the argument, for messages.
+    name: the name of the argument, for messages.
     """
     if isinstance(A, np.ma.MaskedArray):
         if np.ma.is_masked(A):
@@ -212,7 +209,7 @@ def _kind(value: Any) -> str:
 def as_flag(value: Any, name: str) -> bool:
     """Returns an argument that is True or False, or a whole number in their place, as a bool.  Raises UsageError.
 
-    name: that of the argument, for the message.
+    name: the name of the argument, for the message.
     """
     if not isinstance(value, bool | np.bool_ | int | np.integer):
         raise UsageError(f"{name} = {shown(value)}: True or False is needed")

@@ -164,13 +164,13 @@ class TargetRules:
     loss, name: the loss, which says what targets can be, and its name.
     sequences: the number of steps of a first layer that is recurrent, where X is (N, steps, features); otherwise 0.
     stream: whether the points are a piece of a stream.
-    precision: that of the numbers that are kept.
+    precision: the precision of the numbers that are kept.
     in_file: whether rows that each rank reads for itself stay in their file, to be read each time they are used.
     output: the activation of the output layer.
     like: the scalings of inputs and of targets of the model from which training starts; None where there is none.
     classes: the labels that may occur, ascending; None for those that do occur.
-    columns: the columns by which earlier pieces of a stream of tables became numbers; those of arrays are
-        none; None: the table decides its own.
+    columns: the columns by which earlier pieces of a stream of tables became numbers, empty for a stream of arrays;
+        None: the table decides.
     """
 
     loss: Loss = LOSSES["squared"]
@@ -185,7 +185,7 @@ class TargetRules:
     columns: Columns | None = None
 
     def check(self, Y: Array, source: str, autoencoder: bool) -> None:
-        """Raises UsageError where a target of (n, L) is none that the loss admits, and names the first.
+        """Raises UsageError if the loss does not admit a target of (n, L), and names the first such target.
 
         Y: as training uses them; source: the name of the data, for the message.
         """

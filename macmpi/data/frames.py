@@ -47,7 +47,7 @@ class Column:
     """One column of a table, and how it becomes one or more columns of numbers.
 
     kind: "number"; "truth", 0 or 1; "date", days since 1970; "category", 1 in the column of its category, otherwise 0.
-    categories: those that have a column of their own, in the order of the columns.
+    categories: the categories with a column of their own, in the order of the columns.
     fill: the number for a missing value (a missing category is 0 in all columns); None where no value may be missing.
     missing: the number of missing values in the training table; if there are some, a further column is 1 where a value
         is missing.
@@ -118,25 +118,22 @@ class Column:
 
     @cached_property
     def _places(self) -> dict[Any, int]:
-        """The place of each category, by the name of its value and, as older files need it, by its text."""
-        named = {name_of(category): i for i, category in enumerate(self.categories)}
-        return named | {category: i for i, category in enumerate(self.categories)}
+        """The place of each category."""
+        return {category: i for i, category in enumerate(self.categories)}
 
     def _code(self, value: Any) -> int:
-        """Returns the column of a value: that of its category, or the one that it shares by its hash.
+        """Returns the column of a value: the column of its category, or the shared column of its hash.
 
         It returns UNSEEN for a value that has no column, and NO_VALUE for None and for words such as "NA", unless these
         are categories themselves.
         """
         if value is None:
             return NO_VALUE
-        text = value if type(value) is str else text_of(value)
-        found, name = self._places.get(text), name_of(text)
-        if found is None:
-            found = self._places.get(name, UNSEEN)
-        if found == UNSEEN and isinstance(value, str) and missing_in(value) is not None:
+        name = name_of(value if type(value) is str else text_of(value))
+        place = self._places.get(name, UNSEEN)
+        if place == UNSEEN and isinstance(value, str) and missing_in(value) is not None:
             return NO_VALUE
-        return len(self.categories) + crc32(name.encode()) % self.hashed if found == UNSEEN and self.hashed else found
+        return len(self.categories) + crc32(name.encode()) % self.hashed if place == UNSEEN and self.hashed else place
 
 
 @dataclass(frozen=True)
@@ -155,7 +152,7 @@ class Columns:
 
         config: says which columns are categories, and which texts stand for missing values.
         without: the names of columns that are left out.
-        name: that of the table, for messages.
+        name: the name of the table, for messages.
         Raises UsageError, with all columns that cannot become numbers.  Cost: a pass over the table.  Collective: no.
         """
         left_out = set(without)
@@ -191,7 +188,7 @@ class Columns:
 
     @classmethod
     def plain(cls, frame: Any, name: str = "X") -> Columns:
-        """Takes each column of a table for numbers, none of them missing, without looking at its values.
+        """Treats each column of a table as numbers without missing values, and does not look at the values.
 
         So a model that was trained on an array reads a table.
         """
@@ -210,7 +207,7 @@ class Columns:
         """Converts a table of N rows to float64 (N, D).  It finds columns by their names and ignores all others.
 
         A category that the training table does not have is 0 in all columns of single categories.
-        name: that of the table, for messages.  Raises UsageError where columns are missing or hold something else.
+        name: the name of the table, for messages.  Raises UsageError where columns are missing or hold something else.
         Collective: no.
         """
         series = series_of(frame, name)

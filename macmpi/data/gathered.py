@@ -58,7 +58,7 @@ KEYS = (*OF_TABLES, "image_size")
 def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None:
     """Raises UsageError where the config gives a key of `KEYS` that is not read for its source.
 
-    keys: those that are read for a source of this kind; source: its name in the message, "" for that in the config.
+    keys: the keys that are read for a source of this kind; source: its name in the message, "" for that in the config.
     """
     for key in KEYS:
         if key not in keys and getattr(config, key) != getattr(USUAL, key):
@@ -148,7 +148,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
 
 
 def unread_in(source: str) -> str:
-    """Writes a note that names the datasets of a file which are not read; "" where there are none."""
+    """Writes a note that names the datasets in a file that are not read; "" where there are none."""
     path = Path(source)
     if path.suffix not in SUFFIXES or not os.path.exists(path):
         return ""
@@ -175,7 +175,7 @@ def _of_array(config: Data, by_rows: bool) -> Points:
 
 
 def _column(X: Any, text: str, key: str, path: Path) -> int:
-    """Reads the number of a column of X, counted from 0 or backwards from -1.  key: that of the config, for messages.
+    """Reads the number of a column of X, counted from 0 or backwards from -1.  key: names it in messages.
 
     Raises UsageError.
     """
@@ -231,7 +231,7 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, column
     """Splits a table into X, Y and weights; X has all columns but targets, weights and those to be ignored.
 
     missing: whether targets may be NaN.
-    columns: how the columns become X; none where all are numbers as in an array; None where the table shall decide it.
+    columns: how the columns become X; empty if all are numbers as in an array; None if the table decides.
     Raises UsageError.
     """
     source = config.source
@@ -280,28 +280,21 @@ def with_loss(config: Config, points: Points | None = None) -> tuple[Config, lis
     """Replaces the loss "auto" of a config, and returns the config and the decision.
 
     Truth values and text are classes, other targets are numbers.  Raises UsageError for whole numbers that may be both.
-    points: those that the caller has or has read; None to read them.  Cost: whole numbers are read.
+    points: points that the caller has or has read; None to read them.  Cost: whole numbers are read.
     Collective: no (rank 0).
     """
     if config.model.loss != AUTO:
         return config, []  # Y need not be read
     points, named = points or points_of(config), config.data.targets
     names = f" (target {', '.join(named)})" if named and config.data.source else ""
-    return loss_for(config, points and points.arrays.get("Y"), f"{config.data.source or ARGUMENTS}{names}")
-
-
-def loss_for(config: Config, Y: Any, source: str) -> tuple[Config, list[Decision]]:
-    """Decides as `with_loss` does, for targets Y: an array, an HDF5 dataset, or None.  source: their name.
-
-    Raises UsageError.
-    """
+    Y: Any = points.arrays.get("Y")
     kind = "" if Y is None or not Y.shape or not len(Y) or columns(Y) != 1 else Y.dtype.kind
     loss: Any = "cross_entropy" if kind in ("b", "S", "U", "O") else "squared"
     why = "the targets are numbers" if Y is not None else IN_THE_PAPER
     if config.data.classes:
         loss, why = "cross_entropy", "data.classes names labels"
     elif kind in ("i", "u", "f"):
-        why = _amounts(np.unique(whole(Y)), len(Y), source)
+        why = _amounts(np.unique(whole(Y)), len(Y), f"{config.data.source or ARGUMENTS}{names}")
     elif loss == "cross_entropy":
         why = f"the targets are {'truth values' if kind == 'b' else 'text'}"
     return replace(config, model=replace(config.model, loss=loss)), [Decision("model.loss", loss, why)]

@@ -27,6 +27,8 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
     size: height and width to which images are resized; [] for images that all have one size.  Raises UsageError.
     """
     Image = pillow(str(folder))
+    from PIL import ImageOps
+
     paths, labels = _listed(folder)
     kinds = [_looked_at(Image, path) for path in paths]
     width, height = kinds[0][1]
@@ -45,7 +47,8 @@ def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
         raise UsageError(f"{folder}: {text}; data.image_size makes them smaller") from None
     for i, path in enumerate(paths):
         with told(str(path)), Image.open(path) as image:
-            pixels[i] = _pixels(image, "L" if grey else "RGB", (width, height))
+            upright = ImageOps.exif_transpose(image).convert("L" if grey else "RGB")
+            pixels[i] = np.asarray(upright if upright.size == (width, height) else upright.resize((width, height)))
     return pixels, None if labels is None else np.array(labels)
 
 
@@ -90,19 +93,18 @@ def _images_in(folder: Path) -> list[Path]:
 
 
 def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
-    """Returns the mode of an image and its size (width, height) when it is upright.  Raises UsageError."""
+    """Returns Pillow's mode of an image, and its size (width, height) when it is turned as its camera says (EXIF).
+
+    The mode of an image with a palette is "L" if all its colours are grey, otherwise "RGB".  Raises UsageError.
+    """
     with told(str(path)), Image.open(path) as image:
         _check(image)
-        return _mode(image), _upright_size(image)
-
-
-def _mode(image: Any) -> str:
-    """Returns Pillow's mode of an image; for an image with a palette, "L" if all its colours are grey, else "RGB"."""
-    mode = str(image.mode)
-    if mode not in ("P", "PA"):
-        return mode
-    colours = np.asarray(image.convert("RGB"))
-    return "L" if (colours == colours[..., :1]).all() else "RGB"
+        mode, (width, height) = str(image.mode), image.size
+        if mode in ("P", "PA"):
+            colours = np.asarray(image.convert("RGB"))
+            mode = "L" if (colours == colours[..., :1]).all() else "RGB"
+        turned = image.getexif().get(0x0112) in (5, 6, 7, 8)
+        return mode, (height, width) if turned else (width, height)
 
 
 def _check(image: Any) -> None:
@@ -116,16 +118,3 @@ def _check(image: Any) -> None:
     may_be_clear = "transparency" in image.info or mode in ("LA", "PA", "RGBA")
     if may_be_clear and np.asarray(image.convert("RGBA"))[..., 3].min() < 255:
         raise UsageError("it has transparent pixels, whose colour nobody sees: put it on a background")
-
-
-def _upright_size(image: Any) -> tuple[int, int]:
-    """Returns width and height of an image when it is turned as its camera says (EXIF orientation)."""
-    width, height = image.size
-    return (height, width) if image.getexif().get(0x0112) in (5, 6, 7, 8) else (width, height)
-
-
-def _pixels(image: Any, mode: str, size: tuple[int, int]) -> Array:
-    from PIL import ImageOps
-
-    found = ImageOps.exif_transpose(image).convert(mode)
-    return np.asarray(found if found.size == size else found.resize(size))

@@ -44,10 +44,10 @@ SLOW = 1.0
 class Source:
     """The data set that a config names, or points that the caller has.
 
-    points: on rank 0, arrays of the caller, or those that `points_of` has read from a file; None where they are still
-        to be read.
+    points: on rank 0, arrays of the caller, or arrays that `points_of` has read from a file; None if they must still be
+        read.
     by_rows: whether each rank reads only its own rows; rank 0 also reads all labels of a classifier.
-    rules: those of the config, to which the caller adds the rules of a model from which training starts.
+    rules: the rules of the config, to which the caller adds the rules of a model from which training starts.
     before: the number of points in earlier pieces of the stream.
     """
 
@@ -145,7 +145,7 @@ class Source:
 def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Dataset:
     """Reads the data set of a config, and checks, splits and scales it.  Raises UsageError.  Collective: no (rank 0).
 
-    rules: those of the config for its data; points: those that the caller has; None to read them.
+    rules: the rules of the config for its data; points: the caller's points, or None to read them.
     """
     raw = raw_of(config, rules, points=points)
     parts = parts_of(raw, config, split_of(raw, config, rules), rules.loss.missing)
@@ -163,7 +163,7 @@ def load(config: Data, rules: TargetRules = NUMBERS, points: Points | None = Non
 def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = None) -> Sizes:
     """Finds sizes and classes of a data set without reading its points.  Cost: all labels of a classifier are read.
 
-    rules: those of the config for its data; points: those that the caller has; None to open the source.
+    rules: the rules of the config for its data; points: the caller's points, or None to open the source.
     Raises UsageError for mistakes that headers show.  Collective: no (rank 0).
     """
     raw = raw_of(config, rules, True, points)
@@ -177,7 +177,7 @@ def survey(config: Data, rules: TargetRules = NUMBERS, points: Points | None = N
 
 
 def blank(sizes: Sizes) -> Dataset:
-    """Makes a data set of these sizes without points or scaling: a net can be checked by it before points are read."""
+    """Makes a data set of these sizes without points or scaling, to check a net before points are read."""
     X, Y = np.empty((0, sizes.n_in)), np.empty((0, sizes.n_out))
     return Dataset(X, Y, X, Y, unscaled(sizes.n_in), unscaled(sizes.n_out), sha256="", classes=sizes.classes)
 
@@ -185,7 +185,7 @@ def blank(sizes: Sizes) -> Dataset:
 def load_rows(config: Data, rules: TargetRules, classes: Array | None, points: Partitions, team: Team) -> Dataset:
     """Reads this rank's rows of a data set, and checks and scales them.
 
-    rules: those of the config for its data; classes (C,): the labels of a classifier, ascending.
+    rules: the rules of the config for its data; classes (C,): the labels of a classifier, ascending.
     points: the partitions of the training and of the validation points.
     Raises UsageError on all ranks if one of them finds something wrong.  Collective: yes.
     """
@@ -232,7 +232,7 @@ def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
 def _check_same_data(raw: Raw, reader: Reader, config: Data, team: Team) -> None:
     """Raises UsageError on all ranks, with ranks and hosts, where the rows of a rank are not those of rank 0's data.
 
-    reader: the one that has read the rows.
+    reader: the Reader that has read the rows.
     Cost: none where all ranks see one file; otherwise the ranks with rank 0's file also read the rows of the others.
     Collective: yes.
     """

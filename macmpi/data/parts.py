@@ -35,9 +35,9 @@ MOST_CHANNELS = 4
 def raw_of(config: Data, rules: TargetRules = NUMBERS, by_rows: bool = False, points: Points | None = None) -> Raw:
     """Reads or opens the arrays of a data set, checks their shapes, and decides how they are scaled.
 
-    rules: those of the config for its data.
+    rules: the rules of the config for its data.
     by_rows: whether each rank will read its own rows, so that the datasets of a file are opened and not read.
-    points: those that have been read; None to read them.  Raises UsageError.  Collective: no.
+    points: points that have been read; None to read them.  Raises UsageError.  Collective: no.
     """
     points = points or gathered(config, rules, by_rows)
     held, labels = dict(points.arrays), rules.loss.labels
@@ -92,7 +92,7 @@ def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -
     It returns the label for which each number stands, or None where the labels are numbers already.
     held: the arrays by name.
     known: the labels that may occur, where they are known; labels of the data that equal one of them, whatever their
-        type, are taken for it.  Otherwise this is done to those of Y_val, by those of Y.
+        type, are replaced by it.  Otherwise labels of Y_val are matched to those of Y in this way.
     path: the name of the source where labels may be missing, as "" or "nan" among texts; otherwise "".
     Raises UsageError where a label is missing.
     """
@@ -280,7 +280,7 @@ class DataPart:
         return some
 
     def in_file(self, run: Tile) -> LazyRows:
-        """Returns a run of the part's rows (n, width) that stays in the file, in its type, and is read when it is used.
+        """Returns a range of the part's rows (n, width) that stays in the file, in its type, and is read when used.
 
         run: the numbers of the rows within the part.
         Rows that are used in order are read by RUN bytes at a time, which are kept until others are read.
@@ -301,8 +301,7 @@ class DataPart:
 
     def whole_numbers(self) -> Array:
         """Reads all rows of the part, of an array of whole numbers (N,): (n,) int64."""
-        found: Array = self.source[np.asarray(self.rows[:])].astype(np.int64)
-        return found
+        return self.source[np.asarray(self.rows[:])].astype(np.int64)
 
 
 def numbers_of(raw: Array, facts: dict[str, Any]) -> Array:
@@ -321,7 +320,7 @@ def split_of(raw: Raw, config: Data, rules: TargetRules = NUMBERS, draw: bool = 
     In a piece of a stream the first data.points rows are training rows; validation rows are evenly spaced among those
     of them that have a weight above 0 and a target that is not missing, or among all where none has.
     Otherwise both are drawn from X, with labels in proportion to their classes.
-    rules: those of the config for its data.
+    rules: the rules of the config for its data.
     draw: False where only the numbers of rows are needed, so that nothing is drawn.
     Raises UsageError.  Collective: no.
     """
@@ -391,7 +390,7 @@ def classes_in(parts: DataParts, raw: Raw, source: str, known: Array | None = No
 
 
 def _counting(parts: DataParts, side: str) -> Array:
-    """Returns the labels (n, 1) of the points with a weight above 0, or of all points where there are none.
+    """Returns the labels (n, 1) of the points with a weight above 0, or of all points if there is none of these.
 
     side: "" for training points, "_val" for validation points.  Raises UsageError.
     """

@@ -52,11 +52,12 @@ class Reader:
 
     parts: the rows of each array.
     points: the partitions of the training and of the validation points.
-    rules: those of the config for its data.
+    rules: the rules of the config for its data.
     source: the name of the data, for messages.
     by_rows: whether each rank holds only its own rows.  They stay in their file if the config demands it, and in the
         type of the file if that is smaller.
-    weights (n,): those of this rank's training rows, float64; None before they are read, and where all ranks' are 1.
+    weights (n,): the weights of this rank's training rows, float64; None before they are read, and where all ranks' are
+        1.
     sums: for each array, by name, the SHA-256 of each block of its raw rows on all ranks, (blocks, 32) uint8.
     """
 
@@ -104,8 +105,8 @@ class Reader:
     def _weights(self) -> list[Array | None]:
         """Reads the weights (n,) of this rank's training and validation rows; None where those of all ranks are 1.
 
-        Of weights (n, L) of outputs, the mean over a point's outputs is the weight of the point; the weights divided by
-        it are kept for `_with_shares`.  Collective: yes.
+        For weights (n, L) of outputs, the mean over a point's outputs is the weight of the point; the weights divided
+        by this mean are kept for `_with_shares`.  Collective: yes.
         """
         weights = list[Array | None]()
         for name, what in zip(WEIGHTS, ("training", "validation"), strict=True):
@@ -123,9 +124,9 @@ class Reader:
         return weights
 
     def _with_shares(self, Y: Array, name: str) -> Array:
-        """Returns the targets [Y, V] of `WeightedOutputs`, (n, 2 L), where V weighs each output; missing ones by 0.
+        """Returns the targets [Y, V] of `WeightedOutputs`, (n, 2 L); V are the outputs' weights, 0 if missing.
 
-        name: that of the weights, "weights" or "weights_val".
+        name: the name of the weights, "weights" or "weights_val".
         """
         V = self._shares.get(name, np.ones_like(Y))
         return np.hstack([Y, np.where(np.isnan(Y), 0.0, V).astype(Y.dtype)])
@@ -140,7 +141,7 @@ class Reader:
         """Reads and scales the training and the validation rows of X or Y; the training rows determine the scaling.
 
         name: "X" or "Y"; rule: how they are scaled.
-        rules: those that the scaled rows must satisfy.
+        rules: the rules that the scaled rows must satisfy.
         varied: whether UsageError is raised where all columns are constant.
         Returns the training rows, the validation rows and the scaling.  Collective: yes.
         """
@@ -248,7 +249,7 @@ class Reader:
 
         made: converts rows of numbers.
         check: raises UsageError where converted rows are not admissible.
-        width: that of converted rows; 0 for that of the array.
+        width: the width of converted rows; 0 for the width of the array.
         dtype: the type of converted rows; None for the run's precision.
         Where each rank reads its own rows, and they stay in the file or in its smaller type (`_kept`), they are
         converted each time they are used.  Collective: yes.
@@ -295,6 +296,5 @@ class Reader:
 def _sums(A: Array, weights: Array | None, missing: bool) -> Array:
     """Sums each column of A over the rows, times their weights; with `missing`, NaN is left out."""
     if weights is not None:
-        found: Array = weights @ (np.nan_to_num(A) if missing else A)
-        return found
+        return weights @ (np.nan_to_num(A) if missing else A)
     return np.nansum(A, axis=0) if missing else A.sum(axis=0)

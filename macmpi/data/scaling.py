@@ -184,8 +184,10 @@ class ScalingRule:
         "robust".
     images: whether the rows are images.
     targets: whether they are targets of a regression; these are not compressed, because errors are in their own unit.
-    flags: whether columns of 0 and 1 alone are only moved to mean 0; rescaled, a rare category would outweigh numbers.
-    features: for sequences, the number of columns of a step, each of which is scaled alike in all steps; otherwise 0.
+    flags: whether columns that hold only 0 and 1 are moved to mean 0 but not rescaled, since a rescaled rare category
+        would outweigh numbers.
+    features: for sequences, the number of columns of a step, each of which has the same scaling in all steps; otherwise
+        0.
     like: the scaling of the model from which training starts; its compression of long tails is used again.
     running: whether the rows are a piece of a stream.  Then the scaling follows from their statistics together with
         those of earlier pieces, `like.seen`; where that is None, `like` stays as it is.
@@ -270,7 +272,7 @@ class ColumnStatistics:
         stands for the rows themselves.  Each function costs a further pass over the data.
     mass (D,): the total weight of the rows in which a column's value is not missing, 1 where there are none.
     binary (D,), bool: columns that hold only 0 and 1.
-    d is D; but for sequences, whose steps count as rows here, it is the number of columns of a step.
+    d is D; for sequences, whose steps count as rows here, d is the number of columns of a step.
     """
 
     low: Array
@@ -333,7 +335,7 @@ class ColumnStatistics:
 
 
 def sparse_scaling(rule: ScalingRule, low: Array, high: Array, mean: Array, squares: Array) -> Scaling:
-    """Computes the scaling of sparse columns by a rule.  None is compressed, because most of their numbers are 0.
+    """Computes the scaling of sparse columns by a rule.  These are not compressed, because most of their numbers are 0.
 
     low, high, mean, squares (D,): the least and the largest number, the mean and the mean square of each column.
     """

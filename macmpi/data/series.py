@@ -51,7 +51,7 @@ def is_series(Y: Any) -> bool:
 def series_of(frame: Any, name: str) -> Mapping[str, Any]:
     """Returns the columns of a table by their names as text.  A mapping of columns is returned as it is.
 
-    name: that of the table, for messages; it becomes the name of the column where `frame` is a single column.
+    name: the name of the table, for messages; it becomes the name of the column where `frame` is a single column.
     Raises UsageError where `frame` is no table, or two columns have the same name.
     """
     if isinstance(frame, Mapping):

@@ -238,6 +238,8 @@ class ColumnByColumn(Mapping[str, Any]):
     def rows(self, columns: Columns) -> InFile:
         """Returns the table as rows (N, D) that stay in the file and are read by row groups.
 
+        They have the common type of the columns where these are plain numbers of at most 4 bytes, otherwise float64.
+
         columns: the columns that are read, and how they become numbers.
         """
         facts, names = self.file.metadata, [column.name for column in columns.each]
@@ -253,12 +255,8 @@ class ColumnByColumn(Mapping[str, Any]):
             parts = [group(g)[max(start - ends[g], 0) : stop - ends[g]] for g in range(first, after)]
             return np.concatenate(parts) if parts else np.empty((0, len(columns.names)), dtype)
 
-        dtype = self._type(columns)
-        return InFile((facts.num_rows, len(columns.names)), dtype, read)
-
-    def _type(self, columns: Columns) -> np.dtype:
-        """Returns the common type of the columns where they are plain numbers of at most 4 bytes, otherwise float64."""
         types = [np.dtype(self.schema.field(column.name).type.to_pandas_dtype()) for column in columns.each]
         plain = all(c.kind in ("number", "truth") and not (c.missing or c.form) for c in columns.each)
         small = plain and all(of.kind in "biuf" and of.itemsize <= 4 for of in types)
-        return np.result_type(*types) if small else np.dtype(np.float64)
+        dtype = np.result_type(*types) if small else np.dtype(np.float64)
+        return InFile((facts.num_rows, len(columns.names)), dtype, read)

@@ -126,7 +126,8 @@ def missing_in(text: str) -> float | None:
 def kind_of_texts(counts: Mapping[str, int]) -> tuple[str, str]:
     """Decides the kind of a column of text, "number", "truth", "date" or "category", and its form.
 
-    A column of numbers with a decimal point alone is a category, because who stores numbers as text means names.
+    A column of text that holds only numbers with a decimal point is a category, because people who store numbers as
+    text mean names.
     counts: how often each text occurs.  Raises Unclear.  Cost: each different text is matched once.
     """
     if all(truth_of(text) is not None for text in counts):

@@ -82,7 +82,7 @@ class SparseRows:
     def moments(self, weights: Array | None = None) -> tuple[Array, Array, Array, Array]:
         """Computes the least and the largest number, the mean and the mean square of each column of S, (D,) each.
 
-        weights (N,): of the rows, for both means; None for equal weights.
+        weights (N,): the weights of the rows, for both means; None for equal weights.
         """
         S = self.matrix.astype(np.float64)
         low, high = (end(axis=0).toarray().ravel() for end in (S.min, S.max))
@@ -166,11 +166,11 @@ class Span:
 class OfColumns(Mapping[str, Array]):
     """Flat weights by name that read the columns: they are made when they are asked for.
 
-    Until then there are combinations C (h, n) of the points, V = C A: of sparse points they are far fewer.
+    Until then they are combinations C (h, n) of the points, V = C A, which are far fewer numbers for sparse points.
     """
 
     def __init__(self, span: Span, kept: Mapping[str, Array], units: int) -> None:
-        """Takes flat weights that read coordinates in a span.  units: h, of the first layer."""
+        """Takes flat weights that read coordinates in a span.  units: h, the units of the first layer."""
         self._points, d, self._parts = span.points, len(span.turn) + 1, dict[str, tuple[Array, Array, Array]]()
         for name, flat in kept.items():
             W = flat[: units * d].reshape(units, d)

@@ -41,8 +41,10 @@ class Inputs:
         regression.
     design (n, P d): the numbers that the weights multiply, all P positions of a point side by side.
     rounded: the design in the precision in which directions and Grams read it.
-    targets: of the regression, before a quantiser if there is one; None if the W-step has no jobs of this segment.
-    weights (n,): of the points; of the points at hand divided by their share of all; None where all are 1.
+    targets: the targets of the regression, before a quantiser if there is one; None if the W-step has no jobs of this
+        segment.
+    weights (n,): the weights of the points, for points at hand divided by their share of all points; None where all are
+        1.
     """
 
     features: Rows
@@ -100,7 +102,7 @@ class HalfStepContext:
     def nested(self, weights: Sequence[Array], validation: bool = False) -> NetErrors:
         """Computes E1 (eq. 1) per point, sum w_n loss_n / sum w_n for points' weights w, and their misclassified share.
 
-        validation: whether on the validation points instead of the training points.
+        validation: whether the validation points are used instead of the training points.
         Cost: one pass through the net.  Collective: yes.
         """
         X = self.data.X_val if validation else self.data.X
@@ -111,7 +113,7 @@ class HalfStepContext:
     ) -> list[NetErrors]:
         """Computes the errors of several nets on the training points, or on the validation points.  Collective: yes.
 
-        outputs: outputs(rows) gives the outputs (n, L) of each net, one after the other, at some points.
+        outputs: outputs(rows) returns the outputs (n, L) of each net in turn, at some points.
         nets: the number of nets.
         """
         data, work, loss = self.data, self.plan.work, self.plan.resolved.loss
@@ -132,7 +134,7 @@ class HalfStepContext:
     def gathered(self, numbers: Array, of_validation: Array) -> Dataset:
         """Gives every rank the same data set of chosen points.  Collective: yes.
 
-        numbers, of_validation: the indices of its training and of its validation points among all.
+        numbers, of_validation: the indices of its training points and of its validation points among all points.
         """
         data, work, arrays = self.data, self.plan.work, dict[str, Any]()
         for name in data.arrays:
@@ -143,7 +145,7 @@ class HalfStepContext:
     def minibatch(self, numbers: Array) -> tuple[Dataset, Array]:
         """Returns a data set that has the points `numbers`, and their rows in it.
 
-        It is the whole data set if this rank holds all points, otherwise a gathered one of these points alone.
+        It is the whole data set if this rank holds all points, otherwise a gathered data set of only these points.
         Collective: where no rank holds all points.
         """
         if self.points.subset is None:
@@ -153,7 +155,7 @@ class HalfStepContext:
     def at_hand(self) -> Dataset:
         """Returns a data set that every rank holds: all points, or if no rank has all, a sample of them.
 
-        The sample has the points of `Points.subset`, and at most MOST_AT_HAND validation points.  Collective: yes.
+        A sample has the points of `Points.subset`, and at most MOST_AT_HAND validation points.  Collective: yes.
         """
         if self.points.subset is None:
             return self.data
@@ -166,7 +168,7 @@ class HalfStepContext:
             self.points.rows(lambda rows: np.hstack(chain.coordinates(weights, X[rows])), Z.shape[1], Z.dtype, Z)
 
     def inputs(self, k: int, state: State[Any]) -> Rows:
-        """Returns z_{k-1}, with z_0 = x, side by side with data that the segment reads as well.  Collective: no."""
+        """Returns z_{k-1}, with z_0 = x, side by side with data that the segment also reads.  Collective: no."""
         if k == 0:
             return self.data.X
         segment, Z = self.plan.chain.segments[k], state.Z[:, self.plan.chain.site_columns[k - 1]]
@@ -175,7 +177,7 @@ class HalfStepContext:
     def features(self, k: int, state: State[Any]) -> Rows:
         """Returns the features of segment k: the outputs of its maps before the regression, or z_{k-1} without any.
 
-        Where rows are not kept, they are computed again whenever they are read.  Collective: yes.
+        If rows are not kept, features are computed again whenever they are read.  Collective: yes.
         """
         segment, A, weights = self.plan.chain.segments[k], self.inputs(k, state), self.weights(state)
         if not segment.feature_maps:
@@ -186,8 +188,8 @@ class HalfStepContext:
     def inputs_of_group(self, k: int, state: State[Any]) -> Inputs:
         """Returns the inputs of the regression of segment k and of the segments that share its weights, joined.
 
-        They are features if units are fitted one by one, or if a trainer fits layers before the regression; otherwise
-        z_{k-1}.  Collective: yes.
+        The inputs are features if units are fitted one by one, or if a trainer fits layers before the regression;
+        otherwise they are z_{k-1}.  Collective: yes.
         """
         group, segment = self.plan.chain.groups[k], self.plan.chain.segments[k]
         featured = self.plan.resolved.regressions[k].by_unit or segment.leading
@@ -245,7 +247,8 @@ class HalfStepContext:
     def confined(self, weights: Array, by: Array | None = None) -> Array:
         """Copies weights (P,) and moves the copy to the nearest place that the restraints allow.  Collective: no.
 
-        by: other weights (P,); where they are 0 in layers that l1 or groups make sparse, the copy's become 0 too.
+        by: other weights (P,); where they are 0 in layers that l1 or groups make sparse, the weights of the copy become
+            0 too.
         """
         plan, moved = self.plan, weights.copy()
         for b in plan.resolved.shaping.restrained:

@@ -22,7 +22,7 @@ def errors_of(parts: HalfStepContext, state: State[Any], feasible: bool = False)
 
     The training error of a net of radial basis functions has the ridge of the objective, as in eq. (6).
 
-    feasible: whether Z is feasible; then E_Q is E1, which saves a pass.
+    feasible: whether Z is feasible; E_Q is then E1, which saves a pass.
     """
     weights, resolved = parts.weights(state), parts.plan.resolved
     train, validation = parts.nested(weights), parts.nested(weights, validation=True)
@@ -81,7 +81,7 @@ NUMBERS = 3
 
 
 def gradients_of(parts: HalfStepContext, state: State[MacState]) -> Gradients:
-    """Computes the norms of `Gradients` at a state.  Cost: that of `slopes_of`.  Collective: yes."""
+    """Computes the norms of `Gradients` at a state.  Cost: the cost of `slopes_of`.  Collective: yes."""
     by_w, nested, (by_z, lacks, size) = slopes_of(parts, state)
 
     def norms() -> Gradients:
@@ -94,7 +94,7 @@ def gradients_of(parts: HalfStepContext, state: State[MacState]) -> Gradients:
 
 
 def slopes_of(parts: HalfStepContext, state: State[MacState]) -> tuple[Array, Array, Array]:
-    """Sums the gradients of E_Q and of E1 by W over points, both (P,) with the ridge, and `NUMBERS` sums of squares.
+    """Sums over points dE_Q/dW and dE1/dW, both (P,) and with the ridge, and `NUMBERS` sums of squares.
 
     It makes the metric of the present mu if there is none.
     Cost: about ten passes through the net, and the memory of two weights' sums for each of a rank's blocks.
@@ -137,7 +137,7 @@ def _add_slopes(plan: Plan, tape: Tape, dF: Array, out: Array) -> None:
 
 
 def ridge_gradient(parts: HalfStepContext, state: State[MacState]) -> Array:
-    """Computes the gradient of the ridge by W, (P,), float64, on the scale of E_Q and at the present mu.
+    """Computes the gradient of the ridge with respect to W, (P,), float64, on the scale of E_Q and at the present mu.
 
     A metric multiplies the ridge of a unit's own regression as it multiplies the unit's errors: mu ridge M V.
     Collective: no.

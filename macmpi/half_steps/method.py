@@ -43,11 +43,11 @@ STILL = "its codes are those of the net, or settled at the largest mu"
 class MethodText:
     """Holds texts about a method for the console.
 
-    how: how it trains.
-    end: with which weights it ends.
-    settled: why it ends before the last iteration.
-    without: columns of the table that mean nothing for it.
-    stepped: what moves its weights, for the message that they are not finite.
+    how: how the method trains.
+    end: with which weights the method ends.
+    settled: why the method ends before the last iteration.
+    without: columns of the table that have no meaning for the method.
+    stepped: what moves the weights, for the message that weights are not finite.
     remedy: what may help if a run diverges.
     """
 
@@ -60,9 +60,9 @@ class MethodText:
 
 
 class TrainingMethod(Generic[RecordT]):
-    """Moves a State from one iteration to the next, as a plan says; a selection changes the plan.
+    """Moves a State from one iteration to the next, by a plan; a selection changes the plan.
 
-    This base does everything as for the nested problem, min over W of E1 (eq. 1), without coordinates.
+    This base class is for the nested problem, min over W of E1 (eq. 1), without coordinates.
     Collective: where a method says so.
     """
 
@@ -80,7 +80,7 @@ class TrainingMethod(Generic[RecordT]):
         raise NotImplementedError
 
     def sweep(self, state: State[RecordT], pause: Pause = never) -> bool:
-        """Does one iteration; returns False if it was left in the middle, where the next sweep goes on.
+        """Does one iteration; returns False if it was left in the middle, where the next sweep continues.
 
         pause: pause() tells whether the iteration is to be left now.  Collective: yes.
         """
@@ -89,17 +89,17 @@ class TrainingMethod(Generic[RecordT]):
     def start(self, range_: float, gradient_step: bool, seed: int) -> State[RecordT]:
         """Makes a State of random weights, as `start_at` makes one of given weights.  Collective: yes.
 
-        range_: of the weights, as in `random_weights`; 0: the method's own.
+        range_: the range of the weights, as in `random_weights`; 0: the method's own range.
         gradient_step: as in `start_at`.
-        seed: of the random streams.
+        seed: the seed of the random streams.
         """
         return self.start_at(random_start(self.parts, range_, seed), gradient_step)
 
     def start_at(self, weights: Array, gradient_step: bool) -> State[RecordT]:
         """Makes a State of given weights (P,), with feasible coordinates and multipliers of 0.  Collective: yes.
 
-        First, trainers fit those layers behind the regression of their segment whose weights are 0.  Weights that have
-        bounds are moved into them, and zeros of sparse layers stay.
+        First, trainers fit layers after the regression of their segment if their weights are 0.  Weights are moved
+        within their bounds, and zeros of sparse layers stay.
 
         gradient_step: whether to take a gradient step, if all layers have derivatives.  Only rank 0 computes the
             gradient if it has all points.
@@ -123,7 +123,7 @@ class TrainingMethod(Generic[RecordT]):
         """Makes a State of given coordinates, whose weights come from a W-step that begins at random weights.
 
         codes (n, sum H): the coordinates of the points that this rank holds.
-        seed, range_: of the random weights.  Collective: yes.
+        seed, range_: the seed and the range of the random weights.  Collective: yes.
         """
         parts = self.parts
         state = self._new_state(parts.confined(random_start(parts, range_, seed)))
@@ -152,7 +152,7 @@ class TrainingMethod(Generic[RecordT]):
         """
 
     def move_multipliers(self, state: State[RecordT]) -> None:
-        """Moves the multipliers; here there are none, and it does nothing.  Collective: where there are."""
+        """Moves the multipliers; here there are none, and it does nothing.  Collective: if there are multipliers."""
 
     def evaluate(self, state: State[RecordT], feasible: bool = False) -> Errors:
         """Computes the errors of the weights that the run shows.  feasible: as in `errors_of`.  Collective: yes."""
@@ -165,7 +165,7 @@ class TrainingMethod(Generic[RecordT]):
     def finish(self, state: State[RecordT]) -> State[RecordT]:
         """Ends the run: returns a State with the weights that it shows.
 
-        Collective: where a method makes other ones.
+        Collective: where a method makes other weights.
         """
         return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
 
@@ -173,8 +173,8 @@ class TrainingMethod(Generic[RecordT]):
 def step_against(parts: HalfStepContext, weights: Array, gradient: Array) -> None:
     """Moves weights (P,) along minus the gradient (P,) of E1, a sum over points, in place.  Collective: yes.
 
-    The step begins at 1 / N, with N the sum of the points' weights, and is halved until E1 falls.  A parabola through
-    E1 at the beginning, its slope and that lower value then has a minimum, which is taken if E1 is lower there.
+    The step begins at 1 / N, with N the sum of the points' weights, and is halved until E1 falls.  Then the minimum of
+    the parabola through E1 at the beginning, its slope and the lower value is taken, if E1 is lower there.
     """
     N, shapes = parts.points.total_weight, parts.plan.chain.block_shapes
     start, slope = weights.copy(), parts.team.from_root(lambda: -float(gradient @ gradient) / N)
@@ -195,7 +195,7 @@ def step_against(parts: HalfStepContext, weights: Array, gradient: Array) -> Non
 
 
 def random_start(parts: HalfStepContext, range_: float, seed: int) -> Array:
-    """Gives every rank the random weights that rank 0 draws, since processors round orthogonal matrices differently.
+    """Gives every rank the random weights of rank 0, since processors round orthogonal matrices differently.
 
     range_, seed: as in `random_weights`.  Collective: yes.
     """
@@ -207,10 +207,11 @@ def random_start(parts: HalfStepContext, range_: float, seed: int) -> Array:
 def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
     """Draws random weights (P,), w_kh ~ U[-range/sqrt(f_k), range/sqrt(f_k)] with fan-in f_k (section 4.2).
 
-    Biases and the output layer are drawn alike; weights that a trainer or a layer's own fitter will find are 0.
+    Biases and the output layer are drawn in the same way; weights that a trainer or a layer's own fitter will find are
+    0.
 
     range_: 0 stands for RANGE.
-    seed: of the random streams, of which each parameter block has its own.  Collective: no.
+    seed: the seed of the random streams, of which each parameter block has its own.  Collective: no.
     """
     flat = np.concatenate([random_block(plan, b, range_ or RANGE, seed) for b in range(len(plan.chain.net.blocks))])
     remember(plan, flat, seed)
@@ -218,9 +219,9 @@ def random_weights(plan: Plan, range_: float, seed: int) -> np.ndarray:
 
 
 def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
-    """Replaces recurrent weights in `flat` (P,) by a share of a matrix that keeps the length of a state.
+    """Replaces recurrent weights in `flat` (P,) by a multiple of a matrix that keeps the length of a state.
 
-    That matrix is the identity under activations without an upper bound, and a random orthogonal one under others.
+    The matrix is the identity for activations without an upper bound, and a random orthogonal matrix for others.
     Collective: no.
     """
     chain = plan.chain
@@ -233,8 +234,8 @@ def remember(plan: Plan, flat: np.ndarray, seed: int) -> None:
 def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray:
     """Draws the random weights of one parameter block, flat, from a stream of its own.  Collective: no.
 
-    If more than DEEP layers are added to skips, the weights of these L layers are divided by L: together they add as
-    much as one layer would, however deep the net is.
+    If more than DEEP layers are added to skips, the weights of these L layers are divided by L, so that together they
+    add as much as one layer would, however deep the net is.
     """
     chain = plan.chain.net
     (h, d), map_, added = chain.block_shapes[block], chain.blocks[block].own, chain.added

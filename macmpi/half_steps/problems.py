@@ -1,6 +1,6 @@
 """A half step prepares its inputs once, and pure functions make its problems from them.
 
-Z-problems, eq. (4), are those of some points, with the forms M_k in which the constraints z_k - f_k are measured.
+Z-problems, eq. (4), are for some points, with the forms M_k in which the constraints z_k - f_k are measured.
 W-problems, eq. (3), are the regressions of units and segments.
 """
 
@@ -34,9 +34,10 @@ from macmpi.typing import Array
 class ZInputs:
     """Holds what a Z-step prepares once; from it `z_problem` makes eq. (4) for any points.
 
-    weights: of each parameter block.
-    Z, multipliers (n, sum H): of all points that this rank holds; there may be no multipliers.
-    metrics: mu M_k of each site.
+    weights: the weights of each parameter block.
+    Z, multipliers (n, sum H): coordinates and multipliers of all points that this rank holds; multipliers may be
+        missing.
+    metrics: mu M_k for each site.
     features: the inputs of the first segment's regression.
     """
 
@@ -63,7 +64,7 @@ def z_inputs(parts: HalfStepContext, state: State[MacState]) -> ZInputs:
 def z_problem(given: ZInputs, rows: RowIndex, shifted: bool = True) -> ZProblem:
     """Makes the problem of eq. (4) for some points.
 
-    shifted: whether with the shift by the multipliers.  Collective: no.
+    shifted: whether the problem has the shift by the multipliers.  Collective: no.
     """
     parts, plan, moves = given.parts, given.parts.plan, given.parts.plan.resolved.schedule.multipliers
     return ZProblem(
@@ -101,7 +102,7 @@ def metrics(plan: Plan, state: State[MacState]) -> tuple[Metric, ...]:
 
 
 def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
-    """Returns M_k without mu, the form in which a hidden segment's own regression is measured.  Collective: no."""
+    """Returns M_k without mu, the form that measures the regression of a hidden segment.  Collective: no."""
     if plan.resolved.metric == "identity":
         return metric(1.0, plan.dtype)
     return metric(state.own.metric[plan.chain.site_columns[k]], plan.dtype)
@@ -110,7 +111,7 @@ def unit_metric(plan: Plan, k: int, state: State[MacState]) -> Metric:
 def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
     """Computes u_k = M_k^-1 lambda_k for some points, all sites side by side: (n, sum H).
 
-    forms: M_k of each site, with mu in it, as `metrics` returns it.
+    forms: mu M_k of each site, as `metrics` returns it.
     multipliers (n, sum H): lambda.  Collective: no.
     """
     sites = zip(plan.chain.site_columns, forms, strict=True)
@@ -120,10 +121,9 @@ def shift(plan: Plan, forms: tuple[Metric, ...], multipliers: Array) -> Array:
 def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
     """Computes the metrics M_k of the sites again if mu has changed since they were made, and keeps them in the state.
 
-    "variance": M_k is diagonal, 1 / variance of each coordinate, where no variance counts as less than FLOOR times the
-    largest of its site.
-    "curvature": M_k is about the mean of Phi_k^T Phi_k over the sample points, to which DAMPING I is added.
-    Both are scaled to a mean eigenvalue of 1.  For "identity" nothing is done.  Collective: yes.
+    "variance": M_k is diagonal, 1 / variance of each coordinate, where a variance counts as at least FLOOR times the
+    largest of its site. "curvature": M_k is about the mean of Phi_k^T Phi_k over the sample points, plus DAMPING I.
+    Both are scaled to a mean eigenvalue of 1.  "identity" needs nothing.  Collective: yes.
     """
     plan, points, record = parts.plan, parts.points, state.own
     if plan.resolved.metric == "identity" or record.metric_mu == state.mu:
@@ -189,7 +189,7 @@ class WInputs:
     """Holds what a W-step prepares once; from it and the state's Grams `w_problem` makes the regression of any job.
 
     coordinates (n, sum H): z_k - u_k of all sites.
-    inputs: of the regression of each segment that has jobs or whose Gram is made again.
+    inputs: the inputs of the regression of each segment that has jobs or whose Gram is made again.
     at_hand: for segments that are fitted to the points at hand, the inputs of these points.
     """
 
@@ -236,7 +236,7 @@ def _at_hand(given: WInputs, k: int) -> Inputs:
 
 
 def measured(parts: HalfStepContext, state: State[MacState]) -> tuple[tuple[Metric, ...], Rows]:
-    """Returns mu M_k of each site, and z_k - u_k of all sites (n, sum H), which is z if there are no multipliers.
+    """Returns mu M_k of each site, and z_k - u_k of all sites (n, sum H), which equals z if there are no multipliers.
 
     Collective: no.
     """
@@ -256,7 +256,7 @@ def targets(given: WInputs, k: int) -> Rows:
 def targets_of_group(given: WInputs, k: int) -> Rows:
     """Returns the targets of segment k and of the segments that share its weights, joined.  Collective: no.
 
-    If units are fitted one by one, the targets of columns that the segments only pass on are left out.
+    If units are fitted one by one, targets of columns that the segments only pass on are left out.
     """
     plan = given.parts.plan
     n = plan.chain.views[k].map.n_out if plan.resolved.regressions[k].by_unit else None
@@ -266,7 +266,7 @@ def targets_of_group(given: WInputs, k: int) -> Rows:
 def unit_targets(given: WInputs, k: int, units: slice) -> Rows:
     """Returns the targets of some units of segment k's regression, one row for each row of its design.
 
-    They are the targets of the segment, minus what a skip adds to the units' outputs.  Collective: no.
+    These are the targets of the segment, minus what a skip adds to the units' outputs.  Collective: no.
     """
     inputs = given.at_hand.get(k, given.inputs[k])
     passed = inputs.features if given.parts.plan.chain.segments[k].added else None
@@ -304,9 +304,9 @@ def layer_gram(given: WInputs, k: int) -> LayerGram:
 def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
     """Makes the regression of a job, from the present weights: a `UnitProblem` for units, else a `SegmentProblem`.
 
-    It reads all points that this rank holds, or those at hand.
+    The regression reads all points that this rank holds, or the points at hand.
 
-    factor: of the Gram, as the solver's system has prepared it, if it has one.  Collective: no.
+    factor: the factor of the Gram, as the solver's system has prepared it, if it has one.  Collective: no.
     """
     k, parts, plan, state = job.segment, given.parts, given.parts.plan, given.state
     view, ridge, flat = plan.chain.views[k], plan.unit_ridge(k, state.mu), state.weights[job.place]

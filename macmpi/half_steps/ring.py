@@ -1,14 +1,14 @@
 """In ParMAC's W-step jobs travel round a ring of blocks of points, and each rank trains them on its own points.
 
-This stochastic W-step is here for comparison with the exact one by sums over points.  A job's weights and their
-velocity travel; points and coordinates stay.
+This stochastic W-step is for comparison with the exact W-step by sums over points.  A job's weights and their velocity
+travel; points and coordinates stay.
 
-A submodel is a job of the W-step.  It is a run of units of a layer, in coordinates phi in which the Gram of their
-inputs is the identity, or a whole segment, whose phi are its weights as they are.  B blocks of points form a ring, of
-which each rank has a contiguous run.  A submodel starts at a block of its own and goes from each block to the next, and
-from the last to the first; a round takes it once to each.  So its outcome depends on its way alone.  In a leg a rank
-takes its submodels through all of its own blocks, and then passes them on.  So a round has as many legs as there are
-ranks, whatever B is, and in each leg every rank works.
+A submodel is a job of the W-step.  It consists of consecutive units of a layer, in coordinates phi in which the Gram of
+their inputs is the identity, or it is a whole segment, whose phi are its weights.  B blocks of points form a ring, of
+which each rank has consecutive blocks.  A submodel starts at a block of its own and goes from each block to the next,
+and from the last to the first; a round takes it once to each.  So its outcome depends only on its path.  In a leg a
+rank takes its submodels through all of its own blocks, and then passes the submodels on.  So a round has as many legs
+as there are ranks, whatever B is, and in each leg every rank works.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from macmpi.typing import Array
 
 @np.errstate(over="ignore", invalid="ignore")  # weights that go too far are not kept
 def travel(given: WInputs, jobs: Sequence[Job]) -> None:
-    """Trains each job for e rounds, then gives its weights to all ranks; a row that is no better keeps its start.
+    """Trains each job for e rounds, then gives its weights to all ranks; rows that are not better keep their start.
 
     Cost of a rank with N/P points, M weights that travel and e rounds: 2 N/P D^2 flops for the features of a layer of D
     inputs, 4 (e + 1) M N/P for steps and checks; 2 e M numbers are passed on, M gathered at the end.  Collective: yes.
@@ -104,7 +104,7 @@ class Travelling:
     """Trains the jobs of a segment by the gradients of their W-problems.
 
     phi are the weights of each unit in coordinates in which the Gram of its inputs is the identity; for a segment that
-    is trained as a whole, they are its weights as they are.  Collective: no.
+    is trained as a whole, phi are its weights.  Collective: no.
     """
 
     def __init__(self, k: int, given: WInputs) -> None:
@@ -123,15 +123,16 @@ class Travelling:
         return self._problems[job.place.start]
 
     def fastest(self, points: float, momentum: float) -> float:
-        """Computes the largest rate at which the noise of minibatches does not undo the gain of steps.
+        """Computes the largest rate at which the noise of minibatches does not undo the progress of steps.
 
         For a linear unit with the error e of phi, and H the Gram of a minibatch where that of all points is the
-        identity, E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2.  That is least at
-        r = 1 / (1 + width / points), and half of this r is taken.  Momentum makes steps longer by 1 / (1 - momentum), a
-        slope s of the activation by s^2.  For a segment that is trained as a whole no limit is known, and it is inf.
+        identity, E||(I - r H) e||^2 = (1 - 2 r + r^2 (1 + width / points)) ||e||^2.  This is least at r = 1 / (1 +
+        width / points), and half of this r is returned.  Momentum makes steps longer by 1 / (1 - momentum), and a slope
+        s of the activation makes them longer by s^2.  For a segment that is trained as a whole no limit is known, and
+        it is inf.
 
-        points: of a minibatch.
-        momentum: as SGDW has it.  Collective: no.
+        points: the points of a minibatch.
+        momentum: the momentum of SGDW.  Collective: no.
         """
         if not self._by_unit:
             return float("inf")
@@ -142,10 +143,10 @@ class Travelling:
     def at(self, order: Array) -> Callable[[Job], Gradient]:
         """Returns a function that makes, for a job, the gradient of its objective over minibatches of some points.
 
-        The gradient is N times the mean over the minibatch, plus that of the ridge; for a segment that is trained as a
-        whole, this is divided by the sum of all points' weights.
+        The gradient is N times the mean over the minibatch, plus the gradient of the ridge; for a segment that is
+        trained as a whole, the sum is divided by the sum of all points' weights.
 
-        order: rows of this rank, shuffled; a minibatch is a run of them.  Collective: no.
+        order: shuffled rows of this rank; a minibatch has consecutive ones.  Collective: no.
         """
         P, points = (self._view.rows_per_point if self._by_unit else 1), self._given.parts.plan.n_train
         rows_of = (P * order[:, None] + np.arange(P)).reshape(len(order), P)
@@ -168,7 +169,7 @@ class Travelling:
 class Dense(Travelling):
     """Trains the jobs of a dense layer; the features [A, 1] L^-T, which phi multiplies, are made once.
 
-    They are n (D + 1) numbers.  Collective: no.
+    These features are n (D + 1) numbers.  Collective: no.
     """
 
     def __init__(self, k: int, given: WInputs, here: Sequence[tiles.Tile]) -> None:
@@ -201,8 +202,8 @@ class Dense(Travelling):
 class Submodels:
     """Holds the weights of all jobs that travel round the ring, as this rank has them.
 
-    flat (2 P,): phi of each job at the job's place among the weights, then all velocities.  Only those of the jobs that
-        are on this rank in the present leg are up to date.  Collective: no.
+    flat (2 P,): phi of each job at the job's place among the weights, then all velocities.  Only jobs that are on this
+        rank in the present leg are up to date.  Collective: no.
     """
 
     def __init__(self, given: WInputs, ring: Ring, rank: int) -> None:
@@ -228,18 +229,18 @@ class Submodels:
     def parts(self, leg: int) -> dict[int, list[slice]]:
         """Returns, by rank, the places in `flat` of the jobs that this rank and the rank before it have in a leg.
 
-        These are the two entries that `shift_to_next` reads.  Collective: no.
+        `shift_to_next` reads only these two entries.  Collective: no.
         """
         of = {r % self._ring.ranks for r in (self._rank, self._rank - 1)}
         held, M = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}, len(self._phi)
         return {r: [*phi, *(slice(M + place.start, M + place.stop) for place in phi)] for r, phi in held.items()}
 
     def visit(self, block: int, rows: tiles.Tile, leg: int, solver: SGDW) -> None:
-        """Trains each job whose turn at a block of points comes in this leg, one step for each minibatch of the block.
+        """Trains each job that comes to a block of points in this leg, one step for each minibatch of the block.
 
-        The order of the points depends on the block, the round and the iteration alone, not on the job.
+        The order of the points depends only on the block, the round and the iteration, not on the job.
 
-        rows: of the block, which this rank holds.  Collective: no.
+        rows: the rows of the block, which this rank holds.  Collective: no.
         """
         ring = self._ring
         here = [(ring.round_of(j, block, leg), ring.jobs[j].segment, j) for j in ring.at(self._rank, leg)]
@@ -255,7 +256,7 @@ class Submodels:
                 phi[:], velocity[:] = solver.steps(phi, velocity, batches, gradient_of(job), rate)
 
     def weights(self) -> Array:
-        """Returns weights (P,): those of the jobs at home on this rank after the last leg, the others from the state.
+        """Returns weights (P,): new ones for jobs at home on this rank after the last leg, the others from the state.
 
         Collective: no.
         """
@@ -269,11 +270,11 @@ class Submodels:
 class Ring:
     """Schedules the ring: says which rank trains which job on which block of points, and when.  Collective: no.
 
-    Work is even over the blocks from which jobs start, whatever the runs are.
+    Work is even over the blocks from which jobs start, whatever blocks the ranks have.
 
     jobs: the jobs that travel.
     runs: the blocks of each rank.
-    rounds: how often each job comes to each block.
+    rounds: the number of times that each job comes to each block.
     """
 
     jobs: tuple[Job, ...]
@@ -308,24 +309,24 @@ class Ring:
 
     @cached_property
     def homes(self) -> tuple[int, ...]:
-        """For each job the rank that owns the block where it starts, and where it ends, too.  Collective: no."""
+        """For each job the rank that owns the block where the job starts; the job also ends there.  Collective: no."""
         stops = [run.stop for run in self.runs]
         return tuple(bisect_right(stops, b) for b in self.starts)
 
     def at(self, rank: int, leg: int) -> list[int]:
-        """Lists the numbers of the jobs that a rank has in a leg: in the first and the last one those at home.
+        """Lists the numbers of the jobs that a rank has in a leg; in the first and the last leg these are its own jobs.
 
         Collective: no.
         """
         return [j for j, home in enumerate(self.homes) if (home + leg) % self.ranks == rank]
 
     def round_of(self, job: int, block: int, leg: int) -> int | None:
-        """Returns the round, from 0, in which a job is trained on a block in a leg; None if it is not.
+        """Returns the round, from 0, in which a job is trained on a block in a leg; None if it is not trained there.
 
         On the rank that is the job's home, a leg begins a round at the job's first block, and ends the last round in
         the blocks before that.
 
-        block: one of the rank that has the job in this leg.  Collective: no.
+        block: a block of the rank that has the job in this leg.  Collective: no.
         """
         at_home = leg % self.ranks == 0
         number = leg // self.ranks - (at_home and block < self.starts[job])

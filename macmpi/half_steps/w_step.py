@@ -40,7 +40,7 @@ def words(plan: Plan) -> str:
 def fit(parts: HalfStepContext, segments: Sequence[int], state: State[MacState]) -> None:
     """Does the W-step of some segments, their trainers' layers and their regressions, without over-relaxation.
 
-    segments: their numbers.  Collective: yes.
+    segments: the numbers of the segments.  Collective: yes.
     """
     work = parts.plan.work
     solve(parts, work.leading(segments), state)
@@ -57,10 +57,10 @@ def solve(
     plain: bool = False,
     minibatch: int | None = None,
 ) -> None:
-    """Carries out a work list: layers by their trainers, or regressions and the Grams that are made again.
+    """Carries out a work list: trainers fit layers, or regressions are solved and Grams computed again.
 
-    plain: whether the solvers do without over-relaxation.
-    minibatch: the number of the minibatch whose points alone have other coordinates since the last W-step; None: all.
+    plain: whether the solvers use no over-relaxation.
+    minibatch: the number of the only minibatch whose points have other coordinates since the last W-step; None: all.
     Collective: yes.
     """
     if not work.phases:
@@ -116,7 +116,7 @@ class Solving:
             grams[gram.place] = G.ravel()
 
     def factor(self, segment: int) -> None:
-        """Makes a large factor, each rank some pieces, and keeps it for the jobs of its segment.  Collective: yes."""
+        """Makes a large factor, some pieces on each rank, and keeps it for the segment's jobs.  Collective: yes."""
         self._factor(segment, self.given.parts.shared_matrix)
 
     def _factor(self, k: int, shared_matrix: SharedMatrix = ALONE) -> Any:
@@ -162,7 +162,7 @@ class Solving:
         state.weights[layer.place] = centres.ravel()
 
     def exchange(self, exchange: Exchange) -> None:
-        """Gives all ranks the Grams, or the weights, that each has made.  Collective: yes."""
+        """Gives all ranks the Grams, or the weights, that each rank has computed.  Collective: yes."""
         state = self.given.state
         exchanged(state.own.grams if exchange.what == "grams" else state.weights, exchange, self.given.parts.team)
 
@@ -170,9 +170,9 @@ class Solving:
 class RunningSums(Solving):
     """Solves regressions in closed form after the Z-step of one minibatch, and sums only over its points again.
 
-    Such a regression reads nothing but G = [A, 1]^T [A, 1] and T^T [A, 1].  The State keeps the share of each minibatch
-    in these sums.  While the coordinates of the others stay, all shares together are the sums over all points.  The
-    first time all shares are made.  Collective: where a method says so.
+    Such a regression reads only G = [A, 1]^T [A, 1] and T^T [A, 1].  The State keeps the share of each minibatch in
+    these sums.  As long as the coordinates of the other minibatches stay, all shares together are the sums over all
+    points.  The first W-step computes all shares.  Collective: where a method says so.
     """
 
     def __init__(self, minibatch: int, given: WInputs, plain: bool, factors: dict[int, Any]) -> None:
@@ -188,7 +188,7 @@ class RunningSums(Solving):
     def summed(self, what: str, place: slice, over_points: OverPoints) -> OverPoints:
         """Returns a function that sums over the present minibatch again, and adds the kept sums of the others.
 
-        what, place: whether for "grams" or "weights", and where among them.  Collective: where `over_points` is.
+        what, place: "grams" or "weights", and the place among them.  Collective: where `over_points` is.
         """
         kept = self._sums[what][:, place]
 
@@ -202,7 +202,7 @@ class RunningSums(Solving):
         return total
 
     def exchange(self, exchange: Exchange) -> None:
-        """Gives all ranks the Grams, or the weights, that each has made, and the sums behind them.  Collective: yes."""
+        """Gives all ranks the Grams or the weights of each rank, and the sums behind them.  Collective: yes."""
         super().exchange(exchange)
         if exchange.parts:
             for i in self._again:
@@ -214,7 +214,7 @@ def keep_better(
 ) -> None:
     """Puts the weights `before` (P,) back into each segment whose own error has risen since.
 
-    segments: the numbers of the segments to check; None: those that end in a quantiser.  Collective: yes.
+    segments: the numbers of the segments to check; None: the segments that end in a quantiser.  Collective: yes.
     """
     plan = parts.plan
     for k in plan.chain.quantised if segments is None else segments:
@@ -284,7 +284,7 @@ def exchanged(array: Array, exchange: Exchange, team: Team) -> None:
 
 @contextmanager
 def located(half: str, *where: Any) -> Iterator[None]:
-    """Sets the attribute `located` = (half, *where) of an error that is raised inside.  Collective: no.
+    """Sets the attribute `located` = (half, *where) of an error that its block raises.  Collective: no.
 
     half, where: "Z" and the rows, or "W", the segment and its tile of units.
     """

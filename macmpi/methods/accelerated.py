@@ -3,18 +3,18 @@
 After a Z-step and a W-step the coordinates become feasible, z_k = f_k(z_{k-1}): the next Z-step starts from what the
 net computes, and E_Q = E1 of the iterate.
 
-The W-step fits the output layer to z_K, but the net's error depends on f_K(... f_1(x)).  So the run shows and keeps
-the iterate with an output layer that is fitted to f_K(... f_1(x)): W_{K+1} = argmin E1 + ridge (variable projection;
-Golub & Pereyra 1973).  The half steps and the schedule go on from the iterate without that layer: a Z-step that began
-from it would hardly move z_K, and so hardly move the layers below.
+The W-step fits the output layer to z_K, but the net's error depends on f_K(... f_1(x)).  So the run shows and keeps the
+iterate with an output layer that is fitted to f_K(... f_1(x)): W_{K+1} = argmin E1 + ridge (variable projection; Golub
+& Pereyra 1973).  The half steps and the schedule continue from the iterate without this layer, since a Z-step that
+begins with this layer hardly moves z_K, and so hardly moves the layers below.
 
 With momentum, where the half steps have moved the weights from W_0 to W_1,
 
     W_2 = W_1 + x (W_1 - W_0) + y P,   P the move of the iteration before.
 
-(x, y) minimises, in that plane, the Gauss-Newton model of E1 at W_1 over evenly spaced points; weights of W_1 that
-a restraint has made 0 stay 0, and bounds hold.  W_2 is kept if E1(W_2) < E1(W_1); else shorter steps are tried, and if
-none of them lowers E1, W_1 stays.  So the iterate never has a larger E1 than the half steps alone would give.
+(x, y) minimises, in that plane, the Gauss-Newton model of E1 at W_1 over evenly spaced points; weights of W_1 that a
+restraint has made 0 stay 0, and bounds hold.  W_2 is kept if E1(W_2) < E1(W_1); else shorter steps are tried, and if
+none of them lowers E1, W_1 stays.  So the iterate never has a larger E1 than after the half steps.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ class Accelerated(Mac):
         return self.plan.resolved.method.acceleration == "momentum"
 
     def new_record(self, state: State[MacState]) -> AcceleratedState:
-        """Makes MAC's record, with no weights to show and no last move yet.  Collective: no."""
+        """Makes MAC's record, without weights to show and without a last move.  Collective: no."""
         return AcceleratedState(**vars(state.own))
 
     def begin(self, state: State[Any]) -> None:
-        """Begins as MAC does; until an output layer is fitted, the weights to show are the iterate's.
+        """Begins as MAC does; until an output layer is fitted, the run shows the weights of the iterate.
 
         Collective: yes.
         """
@@ -100,10 +100,10 @@ class Accelerated(Mac):
         state.own.move = state.weights - before
 
     def lengths(self, ways: Sequence[Array], state: State[AcceleratedState]) -> Array:
-        """Computes (x, y), where the damped Gauss-Newton model of E1 at the state's weights is least.  Collective: yes.
+        """Computes (x, y), the minimum of the damped Gauss-Newton model of E1 at the state's weights.  Collective: yes.
 
         The model is 1/2 x^T H x - b^T x with H_ij = sum_n (J w_i)^T B^T B (J w_j) and b_i = -sum_n gradient^T (J w_i),
-        each point's part times its weight.
+        where each point's term is multiplied by its weight.
 
         ways: one or two directions w_i (P,).
         """

@@ -15,19 +15,19 @@ from macmpi.typing import Array
 
 
 class Unknown(Exception):
-    """Is raised where an optimiser asks for a value and a gradient that nobody has computed yet."""
+    """Is raised where an optimiser asks for a value and a gradient that are not known yet."""
 
 
 def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int) -> tuple[Array, bool]:
     """Repeats conjugate gradients from `start`, as far as the values and gradients are known.
 
-    Returns the point where the next value and gradient are needed, and False; or where all were known the point at the
-    end, and True.  So the library's optimiser runs on one rank, although all ranks compute the function: each call
-    takes the same steps again, and gets one step further.
+    Returns the point where the next value and gradient are needed, and False; or, if all were known, the last point and
+    True.  So the library's optimiser runs on one rank, although all ranks compute the function: each call repeats the
+    same steps and takes one more.
 
     start: (n,).
     known: value and gradient (n,) at each point that the optimiser has visited, in order.
-    Cost: operations on vectors, little against a pass over all points.  Collective: no.
+    Cost: operations on vectors, much less than a pass over all points.  Collective: no.
     """
     replies = iter(known)
 
@@ -49,7 +49,7 @@ def replayed(start: Array, known: Sequence[tuple[float, Array]], iterations: int
 class Alternating(Mac):
     """Minimises E1 over W (eq. 6) by fitting the decoder and the encoder in turn, as a method without a penalty.
 
-    Decoder: its trainer fits the centres, least squares the linear layer, at the codes f_2(f_1(x)).
+    Decoder: at the codes f_2(f_1(x)) its trainer fits the centres, and least squares fit the linear layer.
     Encoder: its trainer fits the centres once, since its inputs never change.  Then `cg_iterations` steps of nonlinear
     conjugate gradients (Polak-Ribiere, PR+) lower E1 as a function of the encoder's linear layer, through the decoder.
     Collective: where a method says so.
@@ -59,7 +59,7 @@ class Alternating(Mac):
 
     @property
     def text(self) -> MethodText:
-        """Names the method and its CG iterations; without a penalty no column of coordinates is shown.
+        """Names the method and its CG iterations; columns of coordinates are not shown, since there is no penalty.
 
         Collective: no.
         """

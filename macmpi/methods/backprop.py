@@ -1,9 +1,9 @@
-"""Baselines train the nested problem by gradients from backpropagation, of minibatches or of all points.
+"""Baselines train the nested problem by backpropagation, with gradients of minibatches or of all points.
 
-An iteration of stochastic gradient descent (section 4.2) and of Adam (Kingma and Ba, 2015) is an epoch.  One of
-nonlinear conjugate gradients (section 4.2) and of L-BFGS is a line search.  It takes the minimum of cubics through
-values and slopes, and ends where the strong Wolfe conditions hold, f(t) <= f(0) + ARMIJO t f'(0) and
-|f'(t)| <= bend |f'(0)|; Rasmussen's minimize.m, which the paper compares with, is of this kind.
+An iteration of stochastic gradient descent (section 4.2) and of Adam (Kingma and Ba, 2015) is an epoch.  An iteration
+of nonlinear conjugate gradients (section 4.2) and of L-BFGS is a line search.  It takes the minimum of cubics through
+values and slopes, and ends where the strong Wolfe conditions hold, f(t) <= f(0) + ARMIJO t f'(0) and |f'(t)| <= bend
+|f'(0)|; Rasmussen's minimize.m, which the paper compares with, is of this kind.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ Kind = TypeVar("Kind", bound=SgdState)
 class Backprop(TrainingMethod[RecordT]):
     """Is the base of the baselines: it sums E1 and its gradient over points.  Collective: where a method says so.
 
-    called: the method's name, as messages print it.
-    reads: the keys of [baseline] that it reads.
+    called: the method's name in messages.
+    reads: the keys of [baseline] that the method reads.
     """
 
     called: ClassVar[str]
@@ -64,7 +64,7 @@ class Backprop(TrainingMethod[RecordT]):
 
     @property
     def text(self) -> MethodText:
-        """Names the method and its keys; without a Z-step no column of coordinates is shown.  Collective: no."""
+        """Names the method and its keys; columns of coordinates are not shown.  Collective: no."""
         given = ", ".join(f"{name} {vars(self.keys)[name]:g}" for name in self.reads)
         remedy = "a smaller baseline.rate" if "rate" in self.reads else "a smaller start.range"
         stepped = f"a step ({remedy} may help)" if "rate" in self.reads else "a step"
@@ -75,7 +75,7 @@ class Backprop(TrainingMethod[RecordT]):
         """Adds the weighted sums of dE1/dW and of the losses over some points to `out`.
 
         weights: (P,).
-        rows: the points, as rows of the data set `of`, which is that of this rank where it is None.
+        rows: the points, as rows of the data set `of`; None stands for this rank's data set.
         out: (P + 1,); the gradient is added to the first P numbers, the losses to the last.
         Cost: three passes through the net.  Collective: no.
         """
@@ -90,8 +90,8 @@ class Backprop(TrainingMethod[RecordT]):
 class Minibatches(Backprop[Kind]):
     """Takes a step for each minibatch, by its mean gradient g.
 
-    Where points have weights, g is sum w_n g_n over the minibatch's points, divided by their number and by the mean
-    weight of all points: its expectation is the gradient of E1.  Collective: where a method says so."""
+    If points have weights, g is sum w_n g_n over the minibatch's points, divided by their number and by the mean weight
+    of all points, so its expectation is the gradient of E1.  Collective: where a method says so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         super().__init__(plan, data, team)
@@ -99,9 +99,9 @@ class Minibatches(Backprop[Kind]):
         self.sum = TreeSum(min(SHARED, self.batch), team)
 
     def sweep(self, state: State[Kind], pause: Pause = never) -> bool:
-        """Does an epoch over the points in a new order, from minibatch `state.position` on.
+        """Does an epoch over the points in a new order, beginning with minibatch `state.position`.
 
-        Points behind the last whole minibatch are left out.  Collective: yes.
+        Points after the last whole minibatch are left out.  Collective: yes.
         """
         order = stream(self.plan.seed, "epoch", state.iteration).permutation(self.plan.n_train)
         steps = len(order) // self.batch
@@ -116,7 +116,7 @@ class Minibatches(Backprop[Kind]):
         return True
 
     def step(self, numbers: Array, state: State[Kind]) -> None:
-        """Takes a step for one minibatch: ranks share its parts, and an Allgatherv sums them.  Collective: yes.
+        """Takes a step for one minibatch: ranks compute its parts, and an Allgatherv sums them.  Collective: yes.
 
         numbers (batch,): the indices of its points.
         """
@@ -183,7 +183,7 @@ class Adam(Minibatches[AdamState]):
 def power(base: float, exponent: int) -> float:
     """Computes base^exponent by products, which every machine rounds alike.  Collective: no.
 
-    The `pow` of C libraries differs in the last bit, and every rank moves all weights for itself.
+    The `pow` of C libraries differs in the last bit, but every rank computes all weights by itself.
     """
     found = 1.0
     while exponent:
@@ -235,7 +235,7 @@ class Descent(Backprop[LineSearchState]):
             return self.sum(add, self.size + 1) / self.parts.points.total_weight
 
     def sweep(self, state: State[LineSearchState], pause: Pause = never) -> bool:
-        """Does one line search, and if it finds no lower E1 another one along minus the gradient.  Collective: yes."""
+        """Does one line search and, if it finds no lower E1, another one along minus the gradient.  Collective: yes."""
         if not self.descend(state):
             self.restart(state)
             self.descend(state)
@@ -245,7 +245,7 @@ class Descent(Backprop[LineSearchState]):
     def descend(self, state: State[LineSearchState]) -> bool:
         """Moves the state along its direction by a line search, and sets the next direction.
 
-        Returns False, and moves nothing, where E1 does not fall that way.  Collective: yes.
+        Returns False, and moves nothing, if E1 does not fall along the direction.  Collective: yes.
         """
         before, direction = state.own.gradient, state.own.direction
         slope = self.product(direction, before[:-1])
@@ -297,8 +297,8 @@ class ConjugateGradients(Descent):
     def turn(self, t: float, slope: float, before: Array, state: State[LineSearchState]) -> None:
         """Sets the next direction by Polak-Ribiere, PR+.
 
-        The first trial of the next line search promises the same change t d . g as this step did at its start, but its
-        t is at most LONGER times the last one.  Collective: yes.
+        The first trial of the next line search predicts the same change t d . g as this step did at its start, but its
+        t is at most LONGER times the last t.  Collective: yes.
         """
         gradient = state.own.gradient[:-1]
         beta = max(0.0, self.product(gradient, gradient - before) / self.product(before, before))
@@ -338,13 +338,13 @@ class Trial(NamedTuple):
 def search(tried: Callable[[float], Trial], start: Trial, first: float, bend: float, trials: int) -> Trial:
     """Searches a line for a step that satisfies the strong Wolfe conditions (above).
 
-    Returns that step; after `trials` trials the lowest of those that satisfy the first condition; where none does,
-    `start`.
+    Returns this step; after `trials` trials the lowest trial that satisfies the first condition, or `start` if none
+    does.
 
     tried: evaluates a step t.
     start: the trial t = 0, with a slope below 0.
     first: the first t that is tried.
-    bend: of the second condition.
+    bend: the constant of the second condition.
     Collective: where `tried` is.
     """
     low, high, t = start, None, first
@@ -377,10 +377,10 @@ def _inside(low: Trial, high: Trial) -> float:
 
 
 def cubic_minimum(a: Trial, b: Trial) -> float:
-    """Computes where the cubic through two values and slopes is least.
+    """Computes the minimum of the cubic through two values and slopes.
 
-    Returns NaN where it has no minimum, a value is not finite, or both steps are equal, as those of a bracket are that
-    has shrunk to a point.  Collective: no.
+    Returns NaN if there is no minimum, a value is not finite, or both steps are equal, as in a bracket that has shrunk
+    to a point.  Collective: no.
     """
     width = b.t - a.t
     if not (width and math.isfinite(b.value) and math.isfinite(b.slope)):

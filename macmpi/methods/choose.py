@@ -1,4 +1,4 @@
-"""The words of `method.name` name the classes that train; what "auto" stands for is decided in config/auto.py."""
+"""The words of `method.name` name the classes that train; config/auto.py decides what "auto" stands for."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ The elastic embedding (Carreira-Perpinan, ICML 2010) minimises, with sums over o
     E(Z) = sum_nm w_nm ||z_n - z_m||^2 + repulsion sum_{n != m} exp(-||z_n - z_m||^2),
     w_nm = exp(-||x_n - x_m||^2 / (2 width^2)), w_nn = 0:
 
-points attract each other by their likeness, and all repel each other alike.
+similar points attract each other, and all points repel each other in the same way.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def elastic_embedding(X: Array, dimensions: int, width: float, repulsion: float,
 
     X: (N, D).
     width, repulsion: as in the formula above.
-    iterations: of L-BFGS, at most.
-    seed: draws the first coordinates in dimensions beyond the rank of X, and nothing else.
+    iterations: the largest number of iterations of L-BFGS.
+    seed: the seed of the first coordinates in dimensions beyond the rank of X.
     Memory: 8 N^2 bytes for the weights w_nm (3.2 GB for 20,000 points).
     Cost: N^2 D flops for the weights; an iteration takes N^2 / 2 exponentials and 6 N^2 d flops.
     """
@@ -71,8 +71,8 @@ def affinities(X: Array, width: float) -> Array:
 def elastic_energy(Z: Array, W: Array, repulsion: float) -> tuple[float, Array]:
     """Computes E(Z) and dE/dZ (N, d) = 4 sum_m (w_nm - repulsion e_nm) (z_n - z_m), e_nm = exp(-||z_n - z_m||^2).
 
-    The matrix e is never held whole.  It is made block by block, and as it is symmetric, a block of rows takes only the
-    columns from its first row on.
+    The matrix e is never held as a whole.  It is computed block by block, and since it is symmetric, a block of rows
+    has only the columns from its first row on.
 
     Z: (N, d).
     W: (N, N), symmetric.
@@ -97,13 +97,13 @@ def elastic_energy(Z: Array, W: Array, repulsion: float) -> tuple[float, Array]:
 
 
 def principal_codes(X: Array, dimensions: int, spread: float, weights: Array | None = None) -> Array:
-    """Projects X on its leading principal components and scales all scores by one factor.
+    """Projects X on its leading principal components, and multiplies all scores by one factor.
 
     Returns Z (N, dimensions), whose first column has the standard deviation `spread`.  Columns beyond the rank of X are
     0, or rounding errors.  The sign of each direction (D,) is such that its largest entry is positive.
 
     X: (N, D).
-    weights: of the points, (N,): the components are those of w_n copies of point n.
+    weights (N,): the weights of the points; the components are those of w_n copies of point n.
     Cost: N D min(N, D) flops and an eigen-decomposition of the smaller Gram.
     """
     from scipy import linalg
@@ -131,7 +131,7 @@ def rotation_to_signs(V: Array, start: Array, weights: Array | None = None) -> A
 
     V (n, H): centred scores.
     start (H, H): its orthogonal factor is the first R.
-    weights (n,): of the points.
+    weights (n,): the weights of the points.
     Cost: 4 n H^2 flops and an SVD per round.
     """
     R = np.linalg.qr(start)[0]

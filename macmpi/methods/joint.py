@@ -5,13 +5,13 @@ A step solves, with H the Hessian of min over Z of E_Q + ridge and g its gradien
     (H + damping I) dW = -g
 
 by conjugate gradients, preconditioned in each layer by the Kronecker product M_k (x) G_k of a metric and a Gram.  Where
-CG meets a direction along which H is not positive, the curvature of the maps is left out of H (Gauss-Newton).  If that
-step promises little, the whole H is taken with more damping, which leads away from saddle points.  The coordinates move
-with W, then by a Z-step at the new weights.  The step is halved until E_Q + ridge falls, and the damping is adapted by
-how much of the fall that the model predicts has come true (Levenberg; Marquardt).
+CG meets a direction along which H is not positive, the curvature of the maps is left out of H (Gauss-Newton).  If this
+step predicts a small decrease, the whole H is used with more damping, which leads away from saddle points.  The
+coordinates move with W, then by a Z-step at the new weights.  The step is halved until E_Q + ridge falls, and the
+damping follows the ratio of actual to predicted decrease (Levenberg; Marquardt).
 
-At each mu this converges to a stationary point in few steps, and a large mu does not make the system of the weights
-worse: so the path of theorem B.3 can be followed until rounding ends it.
+At each mu this converges to a stationary point in few steps, and the system of the weights stays well conditioned for
+large mu.  So the path of theorem B.3 can be followed until rounding ends it.
 """
 
 from __future__ import annotations
@@ -70,10 +70,11 @@ class Joint(Mac):
         return JointState(**vars(state.own), damping=FIRST)
 
     def sweep(self, state: State[Any], pause: Pause = never) -> bool:
-        """Takes one step in weights and coordinates, or none where no damping lets E_Q + ridge fall.  Collective: yes.
+        """Takes one step in weights and coordinates, or none if E_Q + ridge falls for no damping.  Collective: yes.
 
-        Cost: a CG iteration takes 4 passes through the net, with the maps' curvature 10.  The rest takes 40 or so, and
-            inverts three matrices for each point, with as many rows as the net has outputs or the last site units.
+        Cost: a CG iteration takes 4 passes through the net, or 10 with the maps' curvature.  The rest takes about 40
+            passes, and inverts three matrices for each point, with as many rows as the net has outputs or the last site
+            has units.
         """
         if state.mu != state.mu_done:
             self._settle(state)
@@ -150,9 +151,9 @@ class System:
 
     given: the data from which Z-problems are made.
     arrows: the quadratic model of each tile of this rank, by the tile's first row.
-    slope (P,): minus the gradient of E_Q + ridge by the weights.
+    slope (P,): minus the gradient of E_Q + ridge with respect to the weights.
     error: E_Q + ridge.
-    falls: by how much the model falls if the coordinates alone move.
+    falls: the decrease of the model if only the coordinates move.
     Collective: yes, to make one, and where a method says so.
     """
 
@@ -204,11 +205,11 @@ class System:
                 forms[2 * block + 1][:] += G
 
     def step(self, damping: float) -> tuple[Array, float, float]:
-        """Computes the step dW (P,) in float64, minus the slope of E_Q + ridge along it, and the damping it took.
+        """Computes the step dW (P,) in float64, minus the slope of E_Q + ridge along it, and the damping that was used.
 
-        Where CG meets a direction along which H is not positive, the maps' curvature is left out of H.  If that step
-        promises little, the maps' curvature is put back and the damping is raised, until CG meets no such direction or
-        the step promises much.
+        Where CG meets a direction along which H is not positive, the maps' curvature is left out of H.  If this step
+        predicts a small decrease, the maps' curvature is put back and the damping is raised, until CG meets no such
+        direction or the step predicts a large decrease.
         Collective: yes.
         """
         with self.joint.team.clock("w"):

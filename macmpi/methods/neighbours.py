@@ -1,4 +1,4 @@
-"""Hash functions h(x) = [V x + c > 0] are trained so that near points differ in few bits, and others in many.
+"""Hash functions h(x) = [V x + c > 0] are trained so that near points differ in few bits, and other points in many.
 
 N(a) are the k points nearest to an anchor a.  By stochastic neighbour embedding of the codes (Hinton and Roweis, 2002)
 they minimise
@@ -6,11 +6,11 @@ they minimise
     L(V, c) = - mean_a mean_{p in N(a)} log( e_ap / (sum_{m in N(a)} e_am + weight sum_{b seen, not in N(a)} e_ab) )
     e_am = exp(-d_am / T),    d_am = (H - s_a . s_m) / 2,    s = tanh(SHARP u),    u = (V x + c) / its root mean square
 
-d is the Hamming distance of two codes, but for bits near the threshold, whose s lies between -1 and 1.  Which T is best
+d is the Hamming distance of two codes, except that bits near the threshold have an s between -1 and 1.  The best T
 depends on the points and their number.  So T falls from H / 8 by factors of sqrt(2), and each fit begins at the best
-codes so far.  Codes are judged by points that are held out: how many of the k points nearest to one are among the k
-nearest by code.  Once a T has been better than the start, the first one that is worse ends the search; where no T is
-better, the start stays.
+codes so far.  Codes are judged by held-out points: by the share of the k points nearest to such a point that are among
+the k nearest by code.  Once a T has been better than the start, the first worse T ends the search; if no T is better,
+the start stays.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ STEPS, ITERATIONS = 8, 20
 def neighbour_bits(A: Array, W: Array, share: float) -> Array:
     """Improves bits W = [V, c] (H, D + 1) so that their codes keep more neighbours together.
 
-    Returns W itself if no other one finds more neighbours of held-out points.  The new V lies in the span of the 2 H
-    leading principal directions, and V x + c of each unit has the root mean square that all units of W have together.
+    Returns W itself if no other weights find more neighbours of held-out points.  The new V lies in the span of the 2 H
+    leading principal directions, and V x + c of each unit has the root mean square of all units of W together.
 
     A: (n, D), in random order.
     share: the part of the points that are a point's neighbours.
@@ -74,7 +74,7 @@ def neighbour_bits(A: Array, W: Array, share: float) -> Array:
 
 
 def fitted(F: Array, U: Array, near: Array, seen: int, weight: float, T: float) -> Array:
-    """Minimises L over U (d, H) by L-BFGS from the U given, with the root mean square 1 in each column of F U."""
+    """Minimises L over U (d, H) by L-BFGS from the given U, where each column of F U has a root mean square of 1."""
     from scipy.optimize import minimize
 
     G = (F.T @ F).astype(float) / len(F)
@@ -98,7 +98,7 @@ def neighbour_loss(F: Array, U: Array, near: Array, seen: int, weight: float, T:
 
     near (M, k): the neighbours of each anchor, as rows of F.
     seen: anchors see the first `seen` >= M points.
-    weight: of each of these in L.
+    weight: the weight in L of each point seen.
     Memory: 2,000 bytes for each point seen.
     """
     from scipy.sparse import csr_array
@@ -132,10 +132,10 @@ def signs(A: Array, W: Array) -> Array:
 
 
 def precision(codes: Array, asked: Array, true: Array) -> float:
-    """Computes which share of the true neighbours a search by Hamming distance finds, as a mean over queries.
+    """Computes the share of the true neighbours that a search by Hamming distance finds, as a mean over queries.
 
-    The search gives the k nearest codes; where several are equally far it draws among them, and the share is the
-    expected one.
+    The search returns the k nearest codes.  Among equally distant codes it would draw; the share is the expectation
+    over this draw.
 
     codes: (n, H), signs.
     asked: (m, H), the signs of the queries.

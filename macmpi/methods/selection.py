@@ -2,12 +2,12 @@
 
     min over W of E_Q(W, Z; mu) + C(W),   C(W) = c eps_1^2 |W_1| + ... + c eps_K^2 |W_K|
 
-separates over the regressions between two sites, so each takes its best candidate by itself: the number of its centres
-and their width.  Where ridges are compared too, E_Q counts without its ridge, which a smaller one always lowers, and
+separates over the regressions between two sites, so each takes its own best candidate: the number of its centres and
+their width.  If ridges are compared too, E_Q is taken without its ridge term, which a smaller ridge always lowers, and
 |W| is the effective number of weights, tr(G (G + ridge I)^-1) for each output.
 
 The candidates' centres are prefixes of one order of the points, so that one factor holds the errors of all of them.
-With the Gram G of the inputs Phi and R^T R = G + D, D the ridge on the diagonal, the first M inputs have
+With the Gram G of the inputs Phi, and R^T R = G + D, where D has the ridge on its diagonal, the first M inputs have
 
     min over W of 1/2 ||T - Phi W^T||^2 + 1/2 sum_h w_h D w_h^T = 1/2 ||T||^2 - 1/2 ||(R^-T Phi^T T)_1..M||^2,
 
@@ -47,9 +47,9 @@ class Comparing(Solving):
 
     A smaller candidate reads the first inputs of the largest one, whose Gram and factor therefore serve all.
     largest: the plan of the largest candidates.
-    candidates: by segment.
-    ridges: by segment the ridges that are compared, as a unit's own regression has them.
-    features: by segment the inputs of the regressions; None: computed with the centres of the largest candidate.
+    candidates: the candidates, by segment.
+    ridges: by segment, the ridges that are compared, on the scale of a unit's own regression.
+    features: by segment, the inputs of the regressions; None: computed with the centres of the largest candidate.
     Collective: where a method says so.
     """
 
@@ -127,7 +127,7 @@ class Comparing(Solving):
         return np.clip(counts - np.cumsum(added @ (S * S))[counts - 1], 0.0, counts)
 
     def solve(self, job: Job) -> None:
-        """Puts the objectives of all candidates for some units into the table, and their effective numbers of weights.
+        """Puts the objectives and effective numbers of weights of all candidates for some units into the table.
 
         Collective: where `over_points` is.
         """
@@ -140,7 +140,7 @@ class Comparing(Solving):
         return self._table[self._numbers[job.place.start], : self._columns(job.segment)]
 
     def exchange(self, exchange: Exchange) -> None:
-        """Gives all ranks the rows of Grams, or of the table, that each has made.  Collective: yes."""
+        """Gives all ranks the rows of Grams, or of the table, that each rank has computed.  Collective: yes."""
         team = self.given.parts.team
         if exchange.what == "weights" and exchange.parts:
             team.gather_rows(self._table, self._counts)
@@ -150,10 +150,10 @@ class Comparing(Solving):
             team.gather_parts(self._rows, exchange.parts)
 
     def objectives(self, job: Job) -> Array:
-        """Computes 1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2 of a job's units: first with the weights that they have.
+        """Computes 1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2 of a job's units, first with their present weights.
 
-        Then follow, ridge by ridge, the values of the best weights for each number of inputs.  The term of the ridge is
-        left out where ridges are compared.  Collective: where `over_points` is.
+        The values of the best weights for each number of inputs follow, ridge by ridge.  The ridge term is left out if
+        ridges are compared.  Collective: where `over_points` is.
         """
         assert job.units is not None
         k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
@@ -199,10 +199,10 @@ Totals: TypeAlias = tuple[dict[int, list[tuple[Array, Array]]], dict[int, tuple[
 class Best(NamedTuple):
     """Describes the best candidate of a regression.
 
-    moves: whether it is better than the regression as it is, which otherwise stays.
-    inputs, width, ridge: the number of its inputs; the width of its basis functions, 0 in a dense layer; its
+    moves: whether the candidate is better than the present regression, which otherwise stays.
+    inputs, width, ridge: the candidate's number of inputs; the width of its basis functions, 0 in a dense layer; its
         penalty.ridge.
-    degrees: the effective number of weights of an output; of the regression as it is, if that stays.
+    degrees: the effective number of weights of an output; that of the present regression, if it stays.
     """
 
     moves: bool
@@ -213,10 +213,10 @@ class Best(NamedTuple):
 
 
 class Selection(Mac):
-    """Is MAC whose W-step, in one iteration of `every`, selects the model.
+    """Is MAC whose W-step selects the model in every `every`-th iteration.
 
-    The present regression, with its present weights, is among the candidates: a selection never raises E_Q + ridge + C,
-    or E_Q + C where ridges are compared.  Collective: where a method says so.
+    The present regression with its weights is one of the candidates, so a selection never raises E_Q + ridge + C, or
+    E_Q + C if ridges are compared.  Collective: where a method says so.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
@@ -227,7 +227,7 @@ class Selection(Mac):
         self.changed: bool | None = None
 
     def notes(self, state: State[MacState]) -> dict[str, Any]:
-        """Returns C per point, widths and ridges chosen, and what a selection did, for the curve.  Collective: no."""
+        """Returns C per point, chosen widths and ridges, and what a selection did, for the curve.  Collective: no."""
         present = self._present()
         compared = [float(self._count(c)) for c in self.candidates if c.ridges]  # before the first selection all inputs
         known = iter(state.own.degrees.tolist() or compared)
@@ -253,7 +253,7 @@ class Selection(Mac):
         return super().sweep(state, pause)
 
     def last_w_step(self, state: State[MacState]) -> None:
-        """Lets each regression take its best candidate or stay; fits those that do not stay.  Collective: yes."""
+        """Lets each regression take its best candidate or stay; fits regressions that do not stay.  Collective: yes."""
         if (state.iteration + 1) % self.of.selection.every:
             return super().last_w_step(state)
         found, present, of = self._best(state), self._present(), self.plan.resolved
@@ -321,10 +321,10 @@ class Selection(Mac):
         return self.plan.resolved.shaping.ridges[of.block]
 
     def totals(self, state: State[MacState]) -> Totals:
-        """Computes, by segment, E_Q's part + C of all candidates, each fitted, and of the regression as it is.
+        """Computes, by segment, its part of E_Q plus C, for all fitted candidates and for the present regression.
 
         Returns two dicts by segment: for each width, values and degrees (ridges, counts) of the candidates; and value
-        and degrees of the regression as it is.
+        and degrees of the present regression.
         Cost: for each width one fit of the largest candidate, and for each ridge a factor and its inverse.
         Collective: yes.
         """

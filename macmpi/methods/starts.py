@@ -1,6 +1,6 @@
 """A run starts from random weights, principal components, layers trained one by one or in stages, or a model.
 
-Here are also the weights of the best constant, than which no run may end worse.
+The weights of the best constant are here too; no run may end worse than this constant.
 """
 
 from __future__ import annotations
@@ -66,11 +66,11 @@ ITERATIONS = 30
 
 
 class Origin(NamedTuple):
-    """Holds what a start reads from a file; all is None for starts that read none.
+    """Holds what a start reads from a file; all fields are None if a start reads no file.
 
-    weights (P,): of the net.
-    coordinates (N, H): of the training points, read by runs of rows.
-    last: the records that training on the last piece of a stream has left, by name.
+    weights (P,): the weights of the net.
+    coordinates (N, H): the coordinates of the training points, which are read by ranges of rows.
+    last: the records that the training on the last piece of a stream has kept, by name.
     """
 
     weights: Array | None = None
@@ -79,7 +79,7 @@ class Origin(NamedTuple):
 
 
 def start(method: Method, origin: Origin) -> State[Any]:
-    """Makes the first State of a run, as [start] of the config says.  Collective: yes."""
+    """Makes the first State of a run by [start] of the config.  Collective: yes."""
     keys, parts = method.plan.resolved.start, method.parts
     if coordinates_first(method.plan):
         return method.start_from(codes(method, origin), keys.seed, keys.range or RANGE)
@@ -106,7 +106,7 @@ def start(method: Method, origin: Origin) -> State[Any]:
 
 
 def on_subset(method: Method) -> Method:
-    """Returns a method on points that every rank has: `method` itself, or one on the points at hand.
+    """Returns a method on points that every rank has: `method` itself, or another one on the points at hand.
 
     Collective: yes.
     """
@@ -118,15 +118,15 @@ def on_subset(method: Method) -> Method:
 
 def coordinates_first(plan: Plan) -> bool:
     """Tells whether a start gives coordinates instead of weights, so that the first half step is a W-step."""
-    word, of_basis = plan.resolved.start.method, plan.has_basis and plan.resolved.start.method != "model"
-    return word in ("elastic_embedding", "file") or (of_basis and (word in ("pca", "itq") or not plan.chain.sites))
+    word = plan.resolved.start.method
+    return word in ("elastic_embedding", "file") or (plan.has_basis and word in ("pca", "itq"))
 
 
 def codes(method: Method, origin: Origin) -> Array:
     """Makes coordinates (N, H) of the net's one site, for the points that this rank holds.  Collective: yes.
 
-    Rank 0 makes them.  If not all points are at hand, the others follow by the linear map that fits those at hand best.
-    Behind a layer of codes each row becomes the nearest code.
+    Rank 0 computes the coordinates.  If not all points are at hand, those of the other points come from the linear map
+    that fits the points at hand best.  After a layer of codes each row becomes the nearest code.
     """
     keys, H, parts = method.plan.resolved.start, sum(method.plan.chain.site_sizes), method.parts
     given = keys.method == "file"
@@ -162,13 +162,13 @@ def mirrored(of: Resolved) -> bool:
 def pca(method: Method, of_all: int) -> Array:
     """Makes weights (P,) from principal components of the points at hand.  Collective: no (rank 0).
 
-    Each layer projects its centred inputs on their leading principal directions, scaled so that the first has
-    deviation start.range / 2; units beyond the number of inputs get random directions.  The methods "itq" and
-    "neighbours" rotate a layer of bits until its outputs are nearest to their signs, and "neighbours" goes on from
-    there by a loss on neighbours.  The decoder of a mirrored autoencoder is fitted by least squares to the encoder's
-    pre-activations, the output layer to the targets.
+    Each layer projects its centred inputs on their leading principal directions, scaled so that the first has deviation
+    start.range / 2; units beyond the number of inputs get random directions.  The methods "itq" and "neighbours" rotate
+    a layer of bits until its outputs are nearest to their signs, and "neighbours" continues with a loss on neighbours.
+    The decoder of a mirrored autoencoder is fitted by least squares to the encoder's pre-activations, the output layer
+    to the targets.
     of_all: the number of all points, of which `neighbours` is a share.
-    Cost: N D^2 flops and an eigen-decomposition per layer; for "neighbours" that of `neighbour_bits`, too.
+    Cost: N D^2 flops and an eigen-decomposition per layer; for "neighbours" also the cost of `neighbour_bits`.
     """
     of, chain, data = method.plan.resolved, method.plan.chain.net, method.parts.data
     keys = of.start
@@ -274,10 +274,10 @@ def constant_weights(
 ) -> Array | None:
     """Copies weights `flat` (P,) and changes the last layer so that the net's output is the best constant of a loss.
 
-    A convolution has one bias per channel, which becomes the mean over pixels: the best one for squares.  Where the
-    last layer has only biases, behind a tied layer, the weights of that layer become 0, the encoder's too.
-    Returns None where the outputs are not affine with biases.
-    n: the sum of the training points' weights; point_weights: each one's (None: 1).  Collective: where `over` is.
+    A convolution has one bias per channel, which becomes the mean over pixels; this is the best bias for squared
+    errors.  If the last layer has only biases, after a tied layer, the weights of the tied layer become 0, also in the
+    encoder.  Returns None if the outputs are not affine with biases.
+    n: the sum of the training points' weights; point_weights: that of each one (None: 1).  Collective: where `over` is.
     """
     if chain.maps[-1].parameter_shape is None or "bias" not in chain.maps[-1].capabilities:
         return None
@@ -297,8 +297,8 @@ def staged(method: Method) -> Array:
     """Trains a net stage by stage; returns weights (P,).  Collective: no (rank 0).
 
     Filters and codebooks are found layer by layer without targets, then the output layer from targets, as in cascades
-    built by hand: features, codebook, histogram and classifier, each by an algorithm of its own.  Joint training begins
-    there.
+    built by hand: features, codebook, histogram and classifier, each by its own algorithm.  Joint training begins with
+    these weights.
     Cost: `centres` of at most ROWS rows for each hidden layer, a pass through the net, and some tens of gradients of
     the output layer.
     """
@@ -327,8 +327,8 @@ def staged(method: Method) -> Array:
 def sample_of(map_: Map, A: Array, random: Stream, weights: Array | None = None) -> Array:
     """Draws some of the rows (rows, columns) that a map's weights multiply, float64.
 
-    To save memory, points of A (n, n_in) are drawn first, in proportion to their weights; then ROWS of their rows, or
-    as many as the map has units if that is more.
+    To save memory, points of A (n, n_in) are drawn first, in proportion to their weights.  Then ROWS of their rows are
+    drawn, or as many as the map has units if this is more.
     """
     units = (map_.parameter_shape or (0, 0))[0]
     of_one, drawn = map_.unfold(A[:1]), np.arange(len(A))
@@ -341,7 +341,7 @@ def sample_of(map_: Map, A: Array, random: Stream, weights: Array | None = None)
 
 
 def filters(rows: Array, units: int, trainer: Trainer, random: Stream) -> Array:
-    """Finds W = [V, c] such that unit w of V a + c is the mean over v of ||T a - v||^2, less ||T a - w||^2.
+    """Finds W = [V, c] such that unit w of V a + c is the mean over v of ||T a - v||^2, minus ||T a - w||^2.
 
     T whitens the rows, and a trainer finds a word v of the whitened rows for each unit; all of W is scaled so that the
     mean square is 1.  Under a rectifier this is the triangle code of Coates, Ng and Lee (2011), with squared distances.
@@ -367,8 +367,8 @@ def whitening(rows: Array) -> Array:
 def codebook(rows: Array, units: int, trainer: Trainer, random: Stream, runs: int = 1, width2: float = SOFT) -> Array:
     """Finds W = [2 w, -||w||^2] / width^2 (units, D + 1) for words w that a trainer finds for rows (n, D).
 
-    The softmax of W [a, 1] is that of -||a - w||^2 / width^2: the share of each word in a row.
-    runs: the columns are cut into this many runs, each with units / runs words of its own.
+    The softmax of W [a, 1] is the softmax of -||a - w||^2 / width^2, which is the share of each word in a row.
+    runs: the number of groups into which the columns are cut, each with units / runs words of its own.
     width2: width^2, in mean squared distances of a row to the word nearest to it.
     """
     W = np.zeros((units, rows.shape[1] + 1))

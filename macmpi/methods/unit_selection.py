@@ -1,15 +1,15 @@
-"""The sizes of dense hidden layers are learned while they train (section 2.4): units go where that lowers E1 + C(W).
+"""The sizes of dense hidden layers are learned in training (section 2.4): units are removed if this lowers E1 + C(W).
 
     C(W) = c eps^2 |W|,   |W| the number of all weights and biases
 
 In some iterations, layer by layer from the last to the first, the units of a layer are ranked by how much the error of
 the next layer's regression rises without them.  A candidate keeps the first units of that order.  The next layer is
 fitted to its present pre-activations (the output layer to the targets, if that fit is exact), and a pass through the
-rest of the net gives E1 + C.  That is an upper bound, since the other layers would follow.  So a candidate that seems
-worse is trained for some iterations, and the present net too, as long as the gap between them closes fast.
+rest of the net gives E1 + C.  This is an upper bound, since the other layers would adapt.  So a candidate that seems
+worse is trained for some iterations, and the present net too, as long as the gap between both closes fast.
 
-The paper compares E_Q + C.  That says little about a hidden layer here, whose errors count mu times in E_Q, whatever
-they do to the outputs (docs/studies.md has figures).
+The paper compares E_Q + C.  This says little about a hidden layer here, whose errors count mu times in E_Q, whatever
+their effect on the outputs.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Moments(NamedTuple):
     """Holds the moments of inputs A (N, D) and targets T (N, L).
 
     inputs (D,), targets (L,): their means.
-    gram (D, D), crossed (D, L): A^T A + ridge I and A^T T of the centred ones.
+    gram (D, D), crossed (D, L): A^T A + ridge I and A^T T of centred inputs and targets.
     """
 
     inputs: Array
@@ -72,7 +72,7 @@ class Moments(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """Holds the M inputs that are left, in increasing order, and the best weights for them, W (L, M + 1)."""
+    """Holds the M remaining inputs, in increasing order, and the best weights for them, W (L, M + 1)."""
 
     inputs: Array
     weights: Array
@@ -81,7 +81,7 @@ class Kept(NamedTuple):
 def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
     """Computes the moments of inputs A (N, D) and targets T (N, L) in one sum over points.
 
-    ridge: what is added to the Gram's diagonal, or more if the Gram would otherwise be singular.
+    ridge: the number that is added to the Gram's diagonal, or a larger one if the Gram would otherwise be singular.
     Cost: N D (D + 2 L) flops.  Collective: where `over_points` is.
     """
 
@@ -99,9 +99,9 @@ def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
 
 
 def ranked(of: Moments) -> Array:
-    """Ranks the inputs by backward elimination: again and again the one is removed whose loss raises the error least.
+    """Ranks the inputs by backward elimination: each time it removes the input whose loss raises the error least.
 
-    Returns their indices (D,), the one removed last first.  Cost: 2 D^3 flops.
+    Returns their indices (D,), beginning with the input that was removed last.  Cost: 2 D^3 flops.
     """
     left, order = np.arange(len(of.gram)), []
     inverse = solved(factored(of.gram), np.eye(len(left)))
@@ -135,7 +135,7 @@ def prefixes(of: Moments, order: Array, sizes: Sequence[int]) -> list[Kept]:
 
 @dataclass
 class Net:
-    """Is a net that is compared with others: a method of its own sizes, and its State.
+    """Is a net that is compared with others: a method for its sizes, and its State.
 
     values: E1 + C per point after 0, 1, ... further iterations.
     """
@@ -153,9 +153,9 @@ class Net:
 class Candidate(NamedTuple):
     """Is a layer that keeps only some of its units.
 
-    kept: these units, and the best weights of the next layer for them.
+    kept: the units that it keeps, and the best weights of the next layer for them.
     value: E1 + C per point.
-    saved: the fall of C per point.
+    saved: the decrease of C per point.
     """
 
     place: Place

@@ -16,13 +16,13 @@ import numpy as np
 from macmpi.typing import Array
 
 Columns = tuple[int, int]
-"""A run of columns of the data: the first one, and the one after the last."""
+"""A range of columns of the data: the first one, and the one after the last."""
 
 SMALL = 1_000_000
 """For products of at most this number of multiplications OpenBLAS has kernels that do not copy the operands."""
 
 FEWEST = 48
-"""A product is cut into runs of rows for those kernels only where a run has at least this number of rows."""
+"""A product is cut into ranges of rows for those kernels only where a range has at least this number of rows."""
 
 
 def apply(A: Array, W: Array) -> Array:
@@ -39,7 +39,7 @@ def apply(A: Array, W: Array) -> Array:
 
 
 def _times(A: Array, V: Array) -> Array:
-    """Computes A V, for A (n, D) and V (D, w); in double precision and for small D w by runs of rows.
+    """Computes A V, for A (n, D) and V (D, w); in double precision and for small D w by ranges of rows.
 
     A run has at most SMALL multiplications.
     """

@@ -28,7 +28,7 @@ class Graph:
     constants: dict[tuple[Any, ...], Any] = field(default_factory=dict)
 
     def node(self, operator: str, *inputs: str, name: str = "", **attributes: Any) -> str:
-        """Adds one operator.  name: that of its output; "" for a new name."""
+        """Adds one operator.  name: the name of its output; "" for a new name."""
         name = name or f"{operator.lower()}_{len(self.nodes)}"
         self.nodes.append(self.onnx.helper.make_node(operator, list(inputs), [name], name, **attributes))
         return name

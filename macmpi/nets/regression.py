@@ -86,7 +86,7 @@ class RegressionView:
     def by_row(self, A: Rows, units: slice = EVERY) -> Rows:
         """Returns numbers of points, (n, P w), as rows of the regression, with the columns of `units`: (n P, units).
 
-        A lazy array A can then be read only by runs of whole points.  Collective: no.
+        A lazy array A can then be read only by ranges of whole points.  Collective: no.
         """
         P = self.rows_per_point
         return (A if P == 1 else A.reshape(len(A) * P, A.shape[1] // P))[:, units]

@@ -119,8 +119,8 @@ def _plus(A: Array, B: Array) -> Array:
 class Fixed:
     """The weights and tangents that all points share; tangents made of them may have another precision than the points.
 
-    weights: those of all parameter blocks, in the precision of the tangents.
-    tangents: those of linear maps, which are the same at every point, by parameter block.
+    weights: the weights of all parameter blocks, in the precision of the tangents.
+    tangents: the tangents of linear maps, which are the same at every point, by parameter block.
     """
 
     weights: Sequence[Array]
@@ -184,7 +184,7 @@ class Segment:
 
     @property
     def n_in(self) -> int:
-        """The number of coordinates among the inputs; in the first segment, that of the inputs of its first map."""
+        """The number of coordinates among the inputs; in the first segment, the number of inputs of its first map."""
         return self.maps[0].n_in - (0 if self.begins else _width(self.read(0)))
 
     @property
@@ -280,7 +280,7 @@ class Segment:
         return 0 if any(self.reads[self.core + 1 :]) else self.core
 
     def features(self, weights: Sequence[Array], A: Array) -> Array:
-        """Computes the inputs of the core, with the data that it reads, from inputs A of the segment."""
+        """Computes the inputs of the core, with the data that the core reads, from inputs A of the segment."""
         count = self.feature_maps
         return self._joined(count, self.forward(weights, A, count), A) if count else A
 

@@ -13,7 +13,7 @@ PHASES = ("z", "w", "comm", "wait")
 
 
 class Clock:
-    """Counts the seconds in each phase, `with clock("z"): ...`, without those in a phase inside it, since `take`.
+    """Counts the seconds in each phase since `take`, `with clock("z"): ...`, without inner phases.
 
     It is a context manager itself, since a generator would cost more in every exchange.
     """
@@ -72,8 +72,8 @@ STEP = 0.1
 class Waited:
     """Counts the seconds that this process has waited, without those in which it was suspended itself.
 
-    It is called often, and the time between two calls counts as at most `step` seconds.  So a job that is suspended as
-    a whole has waited for nobody.  Collective: no.
+    It is called often, and the time between two calls counts as at most `step` seconds.  So the waiting time does not
+    grow while a whole job is suspended.  Collective: no.
     """
 
     def __init__(self, step: float = STEP) -> None:

@@ -125,23 +125,27 @@ def parser_of(command: str) -> ArgumentParser:
     return p
 
 
-def by_one_process(name: str, work: Callable[[Namespace], str]) -> None:
-    """Runs a command that needs no MPI: prints the text that `work` returns, or the message of a known error.
+def by_one_process(name: str, work: Callable[[Namespace], str]) -> Callable[[], None]:
+    """Returns the `main` of a command that needs no MPI: it prints the text that `work` returns, or a known error.
 
-    Every process of a launch but the first ends at once.
+    Every process of a launch except the first ends at once.
 
     work: is called with the parsed arguments.  Collective: no.
     """
-    guard()
-    if not speaks():
-        sys.exit(0)
-    args = parser_of(name).parse_args()
-    try:
-        said = work(args)
-    except MacmpiError as error:
-        warn(str(error))
-        sys.exit(error.exit_code)
-    say(said)
+
+    def main() -> None:
+        guard()
+        if not speaks():
+            sys.exit(0)
+        args = parser_of(name).parse_args()
+        try:
+            said = work(args)
+        except MacmpiError as error:
+            warn(str(error))
+            sys.exit(error.exit_code)
+        say(said)
+
+    return main
 
 
 def parsed(name: str, argv: list[str]) -> Namespace:
@@ -163,7 +167,7 @@ def set_threads(threads: int) -> None:
 
 
 def by_all_ranks(team: Team, work: Callable[[], int]) -> NoReturn:
-    """Runs a command on all ranks and ends the process; an error that not all ranks have met ends all of them at once.
+    """Runs a command on all ranks and ends the process; an error that not all ranks have ends all of them at once.
 
     work: does the command, and returns the exit code.  Collective: yes.
     """

@@ -54,12 +54,12 @@ def lengths(parts: Sequence[slice]) -> list[int]:
 
 
 def starts_of(counts: Sequence[int]) -> list[int]:
-    """Returns the start of each of some runs that lie end to end."""
+    """Returns the start of each of several ranges that lie end to end."""
     return list(accumulate(counts, initial=0))[:-1]
 
 
 def end_to_end(counts: Sequence[int]) -> list[slice]:
-    """Returns runs of these lengths, one behind the other."""
+    """Returns ranges of these lengths, one after the other."""
     return [slice(start, start + count) for start, count in zip(starts_of(counts), counts, strict=True)]
 
 
@@ -84,7 +84,7 @@ def runs_by_turn(nodes: Sequence[int]) -> list[list[range]]:
 
 
 def placed(runs: Sequence[range], counts: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Returns how many rows the ranks of each run have, and where these start.  counts: of each rank.
+    """Returns how many rows the ranks of each run have, and where these start.  counts: the rows of each rank.
 
     Collective: no.
     """
@@ -104,7 +104,7 @@ def group_size(ranks: int) -> int:
 
 
 def messages(ranks: int, group: int) -> int:
-    """Counts the messages that a rank sends in an exchange of columns, one behind the other.  Collective: no."""
+    """Counts the messages that a rank sends in an exchange of columns, one after the other.  Collective: no."""
     return ranks - 1 if group == 1 else group + ranks // group - 2
 
 
@@ -177,7 +177,7 @@ class Exchange:
 
     @cached_property
     def _levels(self) -> tuple[int, Any, Any]:
-        """G, and the communicators of both levels if it is not 1.  Collective: yes, the first time."""
+        """G, and the communicators of both levels if G is not 1.  Collective: yes, the first time."""
         rank, group = self.comm.Get_rank(), group_size(self.comm.Get_size())
         if group == 1:
             return 1, None, None
@@ -190,7 +190,7 @@ class Exchange:
 
         own: this rank's rows.
         counts: the number of rows of each rank.
-        columns: those that each rank gets.
+        columns: the columns that each rank gets.
         exchange: starts a request and waits for it.
         """
         import numpy as np
@@ -237,7 +237,7 @@ def ranks_of_node(mpi: Any, comm: Any) -> Any:
 class Window(NamedTuple):
     """Is shared memory as this rank sees it.
 
-    user: user() is the array that lies in it, or None if nobody has that any more.
+    user: user() is the array that lies in the window, or None if nobody has this array any more.
     """
 
     handle: Any
@@ -270,7 +270,7 @@ class Node:
         self.full = False
 
     def barrier(self, phase: str) -> None:
-        """Returns when all ranks have come here, and those of a node see what the others have written before.
+        """Returns when all ranks have come here, and the ranks of a node see what the others wrote before.
 
         Collective: yes.
         """
@@ -309,7 +309,7 @@ class Node:
                 )
 
     def array(self, shape: Sequence[int], dtype: Any) -> Any:
-        """Makes zeros that the ranks of a node share, or if memory is short each its own.  Collective: yes."""
+        """Makes zeros that the ranks of a node share or, if memory is short, zeros for each rank.  Collective: yes."""
         import numpy as np
 
         size = 0 if self.full else math.prod(shape) * np.dtype(dtype).itemsize
@@ -376,7 +376,7 @@ class Node:
 def populated(address: int, part: slice) -> bool:
     """Gives some bytes of shared memory their pages; tells whether there was memory for them.  Collective: no.
 
-    An older Linux cannot do it; there it returns True, and `free_bytes` has to be enough.
+    An older Linux cannot do this; there it returns True, and the check of `free_bytes` has to be enough.
     """
     page = os.sysconf("SC_PAGE_SIZE")
     start, stop = ((address + at) // page * page for at in (part.start, part.stop + page - 1))

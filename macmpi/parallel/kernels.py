@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -55,7 +54,7 @@ def _take_over() -> None:
 
 @contextmanager
 def limited(threads: int) -> Iterator[None]:
-    """Limits the BLAS libraries of this process to `threads` threads inside, for all fits that run.
+    """Limits the BLAS libraries of this process to `threads` threads within a block, for all running fits.
 
     Raises UsageError if another fit runs with another number.  Collective: no.
     """
@@ -92,7 +91,7 @@ def words(found: list[dict[str, Any]]) -> str:
 def fingerprint() -> str:
     """Computes a short hash of a product, exponentials and a Cholesky factor in both precisions.
 
-    Ranks with the same hash are taken to round alike.  Cost: some 100 microseconds.  Collective: no.
+    Ranks with the same hash are assumed to round alike.  Cost: some 100 microseconds.  Collective: no.
     """
     import numpy as np
 
@@ -133,12 +132,6 @@ def measured_with(environment: dict[str, str]) -> dict[str, Any]:
     line = [sys.executable, "-c", MEASURE]
     ran = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=60.0, check=False)
     return dict(json.loads(ran.stdout))
-
-
-def free_and_held() -> tuple[dict[str, Any], dict[str, Any]]:
-    """Measures in two processes, without and with the variables of `HOLDING`.  Collective: no."""
-    own = dict(os.environ)
-    return measured_with({k: v for k, v in own.items() if k not in HOLDING}), measured_with(own)
 
 
 def arithmetics(team: Team) -> list[dict[str, Any]]:

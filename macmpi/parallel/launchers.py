@@ -51,8 +51,8 @@ HERE_ALONE = {"HYDRA_LAUNCHER": "fork", "I_MPI_HYDRA_BOOTSTRAP": "fork"}
 def of_its_own(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns an environment in which an mpiexec starts ranks on this machine, whatever job this process is in.
 
-    Otherwise mpiexec would ask the batch system for processes of the job, and wait for ever if these are in use, as
-    within srun; or its ranks would join the launch around them.  Collective: no.
+    Otherwise mpiexec would ask the batch system for processes of the job, and wait forever if these are in use, as
+    within srun; or its ranks would join the outer launch.  Collective: no.
     """
     kept = {name for name in environment if re.match(OWN, name) or not re.match(OTHERS, name)}
     return {name: environment[name] for name in kept} | HERE_ALONE
@@ -63,8 +63,8 @@ def started(environment: Mapping[str, str]) -> tuple[int, int, str]:
 
     Without a launcher it returns (1, 0, "").  An mpiexec inside a task of srun or flux run inherits their variables, so
     its own count comes before theirs.  srun with PMI repeats its own values in the variables of MPICH's mpiexec: those
-    count unless Open MPI's say that there is an mpiexec inside.  Of two mpiexecs the one with more processes counts; if
-    that is wrong, the program says so instead of running several times.  Collective: no.
+    count unless Open MPI's say that there is an mpiexec inside.  If there are two mpiexecs, the one with more processes
+    counts; if this is wrong, the program ends with a message instead of running several times.  Collective: no.
     """
 
     def told(size: str, rank: str) -> list[tuple[int, int, str]]:
@@ -78,7 +78,7 @@ def started(environment: Mapping[str, str]) -> tuple[int, int, str]:
 
 
 def ranks_here(environment: Mapping[str, str]) -> int:
-    """Returns the number of processes of this launch on this machine, as its launcher says it; else 1.
+    """Returns the number of processes of this launch on this machine, if its launcher says it; else 1.
 
     Collective: no.
     """
@@ -90,18 +90,19 @@ def sharing() -> float:
     """Returns the number of ranks of this launch on this machine for each core that they may use.
 
     Two ranks may find different numbers, since the affinity of a launcher changes while it looks at the machine.  In a
-    task of srun all cores of the machine count: it may be bound to cores of its own, and not know those of the others.
+    task of srun all cores of the machine count: it may be bound to its own cores, and not know the cores of other
+    ranks.
     Collective: no.
     """
     return ranks_here(os.environ) / ((os.cpu_count() or 1) if in_task() else cores())
 
 
 def speaks() -> bool:
-    """Tells whether this process prints what concerns all processes of its launch, as the first of them does.
+    """Tells whether this process prints messages for all processes of its launch, as the first process does.
 
-    A process that no launcher has started prints, too, even if it has a launcher's variables, as from a shell that a
-    launcher had started.  A launcher has started it if it holds the launcher's socket, if its parent is one, or if it
-    is below the process that srun has started.  Collective: no.
+    A process that no launcher has started also prints, even if it has a launcher's variables, for instance from a shell
+    that a launcher had started.  A launcher has started it if it holds the launcher's socket, if its parent is one, or
+    if it is below the process that srun has started.  Collective: no.
     """
     launched = _is_socket(os.environ.get(SOCKET, "")) or _program(os.getppid()) in PROXIES or in_task()
     return started(os.environ)[1] == 0 or not launched
@@ -114,7 +115,7 @@ def in_task() -> bool:
 
 
 def alone(environment: Mapping[str, str]) -> str:
-    """Says why a process that was launched with others is alone in its MPI world, and how to mend that.
+    """Writes why a process that was launched with others is alone in its MPI world, and the remedy.
 
     environment: the variables of the process.  Collective: no.
     """
@@ -182,7 +183,7 @@ and of Open MPI on another one."""
 
 
 class Memory(NamedTuple):
-    """Is a limit of memory in bytes, and in words what sets it: "this machine has", or the limit's name and a verb."""
+    """Is a limit of memory in bytes, with a phrase that names its origin, such as "this machine has"."""
 
     bytes: float
     source: str
@@ -192,7 +193,7 @@ def cores() -> int:
     """Returns the number of cores that the processes of this launch on this machine may use together.
 
     mpiexec may bind each rank to a core of its own, so the affinity of the process that has started the ranks counts;
-    without an mpiexec that of this process.  Collective: no.
+    without an mpiexec the affinity of this process counts.  Collective: no.
     """
     launcher = next((pid for pid in ancestors() if _program(pid) in PROXIES), 0)
     of_launch = len(os.sched_getaffinity(launcher))
@@ -203,9 +204,8 @@ def memory() -> Memory:
     """Returns the memory that the processes of this user's job may use together on this machine.  Collective: no."""
     found = [Memory(float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")), "this machine has")]
     for name in ("memory.max", "memory.limit_in_bytes"):
-        for text in _controls("memory", name):
-            if text.isdecimal():
-                found.append(Memory(float(text), f"its control group ({name}) allows"))
+        limits = filter(str.isdecimal, _controls("memory", name))
+        found += [Memory(float(limit), f"its control group ({name}) allows") for limit in limits]
     for_node, for_core = (os.environ.get(f"SLURM_MEM_PER_{what}", "") for what in ("NODE", "CPU"))
     cores_here = os.environ.get("SLURM_CPUS_ON_NODE", "")
     if for_node.isdecimal() and int(for_node):  # 0 is all of the node

@@ -65,20 +65,24 @@ def launch() -> Team:
 def team_of(comm: Any = None) -> Iterator[Team]:
     """Makes a team of the ranks of a communicator of mpi4py; None: of the launch, as `launch` does.
 
-    The team has a duplicate of the communicator, so that its messages are its own.  Raises UsageError if `comm` is no
+    The team has a duplicate of the communicator, so that its messages are its own.  An error inside that
+    not all ranks have met ends all of them, because the others would wait for ever.  Raises UsageError if `comm` is no
     communicator.  Collective: yes.
     """
-    if comm is None:
-        yield launch()
-        return
     try:
-        single, own = comm.Get_size() == 1, comm.Dup()
+        single, own = (False, None) if comm is None else (comm.Get_size() == 1, comm.Dup())
     except (AttributeError, RuntimeError):  # mpi4py's own is one, as of MPI.COMM_NULL
         raise UsageError(f"comm: a communicator of mpi4py is needed, not {type(comm).__name__}") from None
+    team = launch() if own is None else Team() if single else MPITeam(own)
     try:
-        yield Team() if single else MPITeam(own)
+        yield team
+    except BaseException as error:
+        if team.size > 1 and not (isinstance(error, MacmpiError) and error.agreed):
+            die(team, error)
+        raise
     finally:
-        own.Free()
+        if own is not None:
+            own.Free()
 
 
 class MPITeam(Team):
@@ -250,7 +254,7 @@ def _tried(function: Callable[[], Any]) -> tuple[Any, MacmpiError | None]:
 
 
 def _told(error: MacmpiError) -> MacmpiError:
-    """Copies an error for all ranks, with its text and exit code, but without the attributes of a class of its own."""
+    """Copies an error for all ranks, with its text and exit code, but without attributes of its own class."""
     told = next(kind for kind in type(error).__mro__ if kind.__module__ == "macmpi")(str(error))
     told.exit_code, told.agreed = error.exit_code, True
     return told
@@ -294,13 +298,13 @@ def configure() -> None:
 
     On one node MPICH gets a transport that needs a fifth of the shared memory.  If ranks share cores it also gets
     exchanges of few rounds, since a rank that waits then sleeps between two rounds (clock.py).  All ranks must take the
-    same algorithm, or they would wait for one another for ever: so the number of the machine's cores decides, which all
-    know alike, and not the number that a rank may use.
+    same algorithm, or they would wait for one another forever.  So the number of the machine's cores decides, which is
+    the same for all ranks, and not the number that a rank may use.
 
     Open MPI is kept from loading a component that warns whenever ranks share memory, and is not needed for that.
 
-    UCX, which both may load, is kept from SIGHUP.  It would take the signal for its own debugging, even under nohup,
-    and give it back to the system while the process ends, where it kills a rank that has done its work.
+    UCX, which both may load, is kept from SIGHUP.  UCX would use the signal for its own debugging, even under nohup,
+    and give it back to the system while the process ends, where the signal kills a rank that has done its work.
     """
     if "PMIX_RANK" in os.environ:  # Open MPI's launchers set it, mpiexec as well as srun
         os.environ.setdefault("OMPI_MCA_osc", "^ucx")
@@ -317,7 +321,7 @@ def configure() -> None:
 
 
 def _has_loopback() -> bool:
-    """Tells whether this machine reaches itself by its network; MPICH's own transport needs none."""
+    """Tells whether this machine reaches itself over its network, which MPICH's own transport does not need."""
     import socket
 
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:

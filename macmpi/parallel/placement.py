@@ -19,10 +19,10 @@ MOST_OF_A_PART, LEAST_OF_A_PART = 2**16, 32
 class Placement:
     """Says which ranks hold which rows of points.
 
-    name: as parallel.data has it.
-    words: in a few words for a person.
-    all_rows: each rank holds the rows of all points, as others publish theirs, and sums over all points by itself.
-        Otherwise it holds only those of its own points, and all ranks make every sum jointly.
+    name: the word of parallel.data.
+    words: a short description.
+    all_rows: each rank holds the rows of all points, which it gets from the other ranks, and sums over all points by
+        itself.  Otherwise a rank holds only the rows of its own points, and all ranks compute every sum jointly.
     one_copy: the ranks of a node share one copy of the rows that they hold.
     others: the names of placements that may need less memory.
     """
@@ -38,13 +38,13 @@ class Placement:
         return -(-ranks // a_node) if self.one_copy else ranks
 
     def held(self, own: Tile, n: int) -> Tile:
-        """Returns which of n indices a rank holds; `own` are its own.  Collective: no."""
+        """Returns which of n indices a rank holds; `own` are the indices that it owns.  Collective: no."""
         return Tile(0, n) if self.all_rows else own
 
     def bytes_of(self, numbers: Sequence[int], raw: Sequence[int], in_file: bool) -> int:
         """Counts the bytes that a rank keeps of each point that it holds.
 
-        If no rank holds all rows, each array is kept in the smaller of its two sizes, or not at all.
+        If no rank holds all rows, each array is kept in the smaller of its two types, or not at all.
 
         numbers: the bytes of its arrays in the run's precision.
         raw: the bytes of its arrays as their file has them.

@@ -28,11 +28,11 @@ MOST_AT_HAND = 50_000
 
 @dataclass(frozen=True)
 class PointPartition:
-    """Assigns points to ranks; each owns a run of whole blocks of tiles, so that one in-place gather exchanges rows.
+    """Assigns points to ranks; each owns consecutive blocks of tiles, so that one in-place gather exchanges rows.
 
     Sums over points go up a tree of blocks or of tiles, which are made when they are asked for, not kept.
-    tiles: of all points.
-    blocks, runs: runs of tiles; for each rank its run of blocks.
+    tiles: the tiles of all points.
+    blocks, runs: the blocks, each a range of tiles; for each rank its range of blocks.
     placement: says of which points a rank holds the rows, which are counted from the first of them.
     """
 
@@ -89,12 +89,11 @@ class PointPartition:
     def gathered(self, rows: Rows, numbers: Array, team: Team) -> Array:
         """Gathers the rows of the points `numbers` on every rank.
 
-        rows: of the points that this rank holds, an array or rows that are made tile by tile.
+        rows: the rows of the points that this rank holds, an array or rows that are made tile by tile.
         Collective: where no rank holds all rows.
         """
         if self.placement.all_rows:
-            found: Array = rows[numbers]
-            return found
+            return rows[numbers]
         first, order = self.held(team.rank).start, np.argsort(numbers, kind="stable")
         ascending, found = numbers[order], np.empty((len(numbers), *rows.shape[1:]), rows.dtype)
         held = [Tile(0, len(rows))] if isinstance(rows, np.ndarray) else self.tiles_of(team.rank)
@@ -127,7 +126,7 @@ Partitions = tuple[PointPartition, PointPartition]
 
 
 def every(rows: slice, first: int, apart: int) -> slice:
-    """Returns which rows of a run are first + i apart, for any whole number i.  Collective: no."""
+    """Returns which rows of a range are first + i apart, for any whole number i.  Collective: no."""
     return slice(rows.start + (first - rows.start) % apart, rows.stop, apart)
 
 
@@ -138,9 +137,10 @@ def partition_points(
     placement: Placement = EVERYWHERE,
     tiled: Callable[[int], Cut] = tiles.point_tiles,
 ) -> PointPartition:
-    """Decides which points each rank owns: runs of blocks, in the order of the ranks, of lengths that differ by <= 1.
+    """Decides which points each rank owns: consecutive blocks, whose numbers on two ranks differ by at most one.
 
-    blocks: the most blocks; None: as `tiles.block_count` has it.  tiled: cuts n points into tiles.  Collective: no.
+    blocks: the largest number of blocks; None: that of `tiles.block_count`.  tiled: cuts n points into tiles.
+        Collective: no.
     """
     of_points = tiled(n)
     cut = tiles.cut(len(of_points), tiles.block_count(n) if blocks is None else blocks)
@@ -148,24 +148,24 @@ def partition_points(
 
 
 def some(n: int, count: int, random: Stream) -> Array:
-    """Draws `count` of n points, one from each of `count` even runs; returns their indices, or all n if n is less.
+    """Draws `count` of n points, one from each of `count` even ranges, or takes all n; returns their indices.
 
     Collective: no.
     """
     ends = np.arange(min(count, n) + 1) * n // max(min(count, n), 1)
-    found: Array = ends[:-1] + random.integers(np.diff(ends))
-    return found
+    return ends[:-1] + random.integers(np.diff(ends))
 
 
 class Points:
     """Shows the points to one rank: its rows, which it writes, makes and keeps, and sums over all points.
 
-    train, summed: the partition of the points, and that by which `jointly` sums; widest: bytes of its widest sum.
-    weights (n,): of the points that this rank holds; None where all are 1.
+    train, summed: the partition of the points, and the partition by which `jointly` sums; widest: the bytes of its
+        widest sum.
+    weights (n,): the weights of the points that this rank holds; None where all are 1.
     subset: indices of the points at hand; None if this rank holds all points.
     count, own: the number of rows that this rank holds, and those of its own points.
     total_weight: the sum of the points' weights, or their number if all are 1.
-    sample: points evenly spaced along the running sum of the weights, those that this rank holds, as its rows.
+    sample: this rank's rows of points that are evenly spaced along the running sum of the weights.
     average: a mean over the sample.  Collective.
     over: a sum over all points.  Collective: unless each rank holds all points and sums alone.
     jointly: a sum over all points for which each rank does its share.  Collective.
@@ -206,7 +206,7 @@ class Points:
 
     @cached_property
     def _own_tree(self) -> TreeSum:
-        """The tree of the same blocks for the ranks that take part in `over`: this one alone, or all."""
+        """The tree of the same blocks for the ranks that take part in `over`: only this rank, or all."""
         return TreeSum(len(self._summed.blocks), self._together) if self._all_rows else self._tree
 
     def _sums(self, tree: TreeSum) -> OverPoints:
@@ -215,7 +215,7 @@ class Points:
 
     @cached_property
     def jointly(self) -> OverPoints:
-        """The sum over all points of which each rank does its share.  Collective: the sum, not this property."""
+        """The sum over all points, of which each rank computes its share.  Collective: the sum, not this property."""
         return self._sums(self._tree)
 
     @cached_property
@@ -226,7 +226,7 @@ class Points:
         return self._sums(self._own_tree)
 
     def minibatch(self, first: int, apart: int) -> Callable[[slice], slice]:
-        """Returns a function that picks a run's rows among the points first, first + apart, ....  Collective: no."""
+        """Returns a function that picks a range of rows among the points first, first + apart, ....  Collective: no."""
         return partial(every, first=first - self._own.held(self._team.rank).start, apart=apart)
 
     @property
@@ -247,13 +247,13 @@ class Points:
 
         Collective: where this rank does not hold all.
         """
-        found: Array = rows[EVERY] if self.subset is None else self._own.gathered(rows, self.subset, self._team)
-        return found
+        return rows[EVERY] if self.subset is None else self._own.gathered(rows, self.subset, self._team)
 
     def given(self, rows: Rows | None, width: int) -> Array:
         """Gives each rank the rows (n, width), float64, of the points that it holds, from rank 0's rows of all points.
 
-        rows: on rank 0, which reads one rank's at a time if none holds all; on others None.  Collective: yes.
+        rows: on rank 0, which reads one rank's rows at a time if no rank holds all; None on other ranks.  Collective:
+            yes.
         """
         if self.subset is None:
             out: Array = self._team.array((self.count, width), np.float64)
@@ -284,7 +284,7 @@ class Points:
         return np.concatenate([rows[each * block.start : each * block.stop] for _, block in blocks])
 
     def hold(self, rows: Rows, out: Any = None, most: float = np.inf) -> Rows:
-        """Computes lazy rows and keeps them, each rank those of its own points; or returns them as they are.
+        """Computes lazy rows of each rank's own points and keeps them, or returns the lazy rows.
 
         They are kept if each rank holds all rows and those of all points take at most `most` bytes.  out: as in `rows`.
         Collective: yes.
@@ -296,9 +296,9 @@ class Points:
 
     @contextmanager
     def writing(self, rows: Array) -> Iterator[None]:
-        """Lets each rank write the rows of its own points inside; afterwards all ranks that hold these rows have them.
+        """Lets each rank write the rows of its own points in a block; then all ranks that hold these rows get them.
 
-        Inside, a rank must read no rows but its own.  Collective: yes.
+        In the block a rank may read only its own rows.  Collective: yes.
         """
         self._team.fence(rows)
         yield
@@ -311,14 +311,13 @@ class Points:
         Collective: yes.
         """
         if self.subset is None:
-            spare: Array = self._team.array(rows.shape, rows.dtype)
-            return spare
+            return self._team.array(rows.shape, rows.dtype)
         return np.empty_like(rows) if self.share == 1.0 else rows
 
     def once(self, count: int, make: Callable[[], Array]) -> Array:
         """Calls `make`, which sums over all points with `over`, and gives its numbers (count,) to all ranks.
 
-        Only rank 0 calls it if that can sum alone, else all do.  Collective: yes.
+        Only rank 0 calls it if rank 0 can sum alone, else all ranks do.  Collective: yes.
         """
         found = np.zeros(count)
         if self.summing:
@@ -342,7 +341,7 @@ class Points:
 def block_sums(weights: Array, train: PointPartition, team: Team) -> Array:
     """Computes the running sum of the points' weights at the end of each block: (blocks,).  Collective: yes.
 
-    weights: of the points that this rank holds.
+    weights: the weights of the points that this rank holds.
     """
     sums = np.zeros((len(train.blocks), 1))
     for b in range(train.runs[team.rank].start, train.runs[team.rank].stop):
@@ -366,9 +365,10 @@ def spaced_along(weights: Array, sums: Array, marks: Array, train: PointPartitio
 
 
 class OverSample(Average):
-    """Takes means over a sample of which a rank holds some; ranks share products of large matrices.  Collective: yes.
+    """Computes means over a sample that is spread over ranks, which share products of large matrices.  Collective: yes.
 
-    sample: the rows that this rank holds; blocks: number and rows of each block that it holds; size: of the sample.
+    sample: the rows that this rank holds; blocks: number and rows of each block that it holds; size: the size of the
+        sample.
     """
 
     def __init__(self, team: Team, tree: TreeSum, sample: Array, blocks: Sequence[tuple[int, Tile]], size: int) -> None:

@@ -50,7 +50,7 @@ class RowSet:
 class Converted(LazyRows):
     """Holds rows as they are given, in memory or in a file, and converts them to numbers when they are read.
 
-    The run that was read last is kept, since an autoencoder's inputs are its targets.
+    The range that was read last is kept, since an autoencoder's inputs are its targets.
 
     source: rows (N, D) of any type, read by runs or by number.
     convert: convert(rows) makes (n, H) numbers of some of them.
@@ -94,8 +94,8 @@ def in_single(points: Points, rows: Rows, out: Array | None) -> Rows:
 def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, team: Team) -> Any:
     """Joins the rows of several sets of points, one set after the other; returns those that this rank then holds.
 
-    If no rank holds all rows, every rank sees them in runs of MOST_AT_HAND, and keeps its own.  Rows that are converted
-    when they are read stay unconverted.
+    If no rank holds all rows, every rank sees them in ranges of MOST_AT_HAND rows, and keeps its own rows.  Rows that
+    are converted when they are read stay unconverted.
 
     sets: partition and rows of each set.
     to: the partition of the joined points.
@@ -118,7 +118,7 @@ def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, tea
 
 
 def _whole(parts: Sequence[Any]) -> Array | None:
-    """Returns the array of which the parts are all rows, each part behind the one before; None if there is none."""
+    """Returns the array whose rows the parts are, one part after the other; None if there is no such array."""
     first, base = parts[0], getattr(parts[0], "base", None)
     if not isinstance(base, np.ndarray) or (base.dtype, base.shape[1:]) != (first.dtype, first.shape[1:]):
         return None

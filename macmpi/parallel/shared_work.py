@@ -21,7 +21,7 @@ from macmpi.reductions import EVERY, Make, OverPoints, Partial, SharedMatrix
 from macmpi.typing import Array
 
 ROWS = 6
-"""Ranks share a product in this number of runs of rows: more would be narrower, and slower."""
+"""Ranks share a product in this number of ranges of rows: more would be narrower, and slower."""
 
 LARGE = 2e7
 """Ranks share products of at least this number of flops, which take longer than a meeting of the ranks."""
@@ -34,8 +34,8 @@ RowMaker = Callable[[slice], Array]
 class DoubleBuffer:
     """Makes arrays that ranks exchange, alternately in two pieces of memory, which the ranks of a node may share.
 
-    A rank may write the next array while others still read the present one, since all have read the one before that.
-    So each array must be exchanged before the next is asked for, and copied if it is to stay.
+    A rank may write the next array while others still read the present one, since all ranks have read the previous one.
+    So each array must be exchanged before the next one is requested, and copied if it must stay.
 
     capacity: the bytes that the largest array is likely to take.
     Collective: yes, to make one.
@@ -55,8 +55,7 @@ class DoubleBuffer:
         if not self._memory or len(self._memory[0]) < size:
             self._memory = [self._team.array((size,), np.uint8) for _ in range(2)]
         self._memory.reverse()
-        flat: Array = self._memory[0][:size].view(dtype)
-        return flat.reshape(shape)
+        return self._memory[0][:size].view(dtype).reshape(shape)
 
 
 assigned = lru_cache(maxsize=256)(tiles.assign_by_cost)
@@ -101,11 +100,6 @@ class MatrixAcrossRanks(SharedMatrix):
     def anywhere(self, failed: bool) -> bool:
         return self.team.max_over_ranks({"failed": float(failed)})["failed"] > 0.0
 
-    def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
-        found = self.matrix(runs[-1].stop, columns)
-        self.fill([found[run] for run in runs], make)
-        return found
-
 
 class Products:
     """Computes V^T M V for V (h, d) and M (h, h), of which each rank makes some rows.  Collective: yes.
@@ -123,7 +117,7 @@ class Products:
     def weighted(self, V: Array, M: Array | None, times: RowMaker | None) -> Array:
         """Returns V^T M V, or V^T V if M is None, times another matrix element by element.
 
-        It may be read until the next product is made, which takes its memory.
+        It may be read until the next product is computed, which uses its memory again.
 
         times: makes rows of that matrix (d, d); a rank asks for the rows that it needs.  None: there is none.
         Collective: yes.
@@ -145,7 +139,7 @@ class Products:
 
 
 def share_on_node(team: Team, array: Array) -> Array:
-    """Moves an array to memory in which the ranks of a node have one copy of it, if they share any.
+    """Moves an array to memory that the ranks of a node share, if they share any.
 
     Collective: yes.
     """
@@ -177,7 +171,7 @@ Order: TypeAlias = "int | tuple[Order, Order]"
 
 
 def alone(subtrees: int, width: int) -> bool:
-    """Tells whether every rank adds up the sums of all subtrees for itself.  Collective: no."""
+    """Tells whether every rank adds up the sums of all subtrees by itself.  Collective: no."""
     return subtrees <= ALONE or (width < WIDE and subtrees * width <= TABLE)
 
 
@@ -194,7 +188,7 @@ class Sum:
     join: Join
 
     def part(self, columns: slice, out: Array) -> Array:
-        """Adds up some columns in `out`, and returns them; of a single row it returns a view, which is to be read only.
+        """Adds up some columns in `out`, and returns them; for a single row, a view that must not be written to.
 
         Collective: no.
         """
@@ -209,15 +203,15 @@ class Sum:
 
 
 class TreeSum:
-    """Sums over `leaves` parts up a fixed tree; each rank has a run of the parts.
+    """Sums over `leaves` parts up a fixed tree; each rank has consecutive parts.
 
     A rank adds up the largest subtrees within its run.  Only their sums are exchanged, a few per rank however many
     parts there are.  If the sum is wide and there are many subtrees, each rank gets its share of the columns, adds them
     up, and the results are exchanged: so no rank ever has the sums of all others, unless a node has one copy of them.
 
     widest: the bytes that the largest sum is likely to take.
-    join: what is done instead of adding two sums.
-    runs: the parts of each rank; None: even runs.
+    join: the function that replaces the addition of two sums.
+    runs: the range of parts of each rank; None: even ranges.
     Collective: yes, to make one.
     """
 
@@ -234,7 +228,7 @@ class TreeSum:
 
     @property
     def own(self) -> Tile:
-        """The run of parts that this rank has."""
+        """The range of parts that this rank has."""
         return self.runs[self.team.rank]
 
     def __call__(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Array:
@@ -249,7 +243,7 @@ class TreeSum:
     def exchanged(self, add: Add, width: int, dtype: np.dtype | type = np.float64, sets: bool = False) -> Sum:
         """Sums over all parts, but returns a `Sum`, which adds up columns only when somebody reads them.
 
-        They may be read until the next sum is taken, which takes the same memory.
+        They may be read until the next sum is computed, which uses the same memory.
 
         add, width, dtype, sets: as in a call.  Collective: yes.
         """
@@ -282,8 +276,8 @@ class TreeSum:
 def _fill(add: Add, out: Array, node: Tile, sets: bool, join: Join) -> Array:
     """Puts the sum over the parts of a subtree into `out`, and returns it.
 
-    It is no closure: a closure that calls itself would keep all objects that `add` refers to alive until the garbage
-    collector runs.
+    It is not a closure, since a closure that calls itself would keep all objects that `add` refers to alive until the
+    garbage collector runs.
 
     add: add(i, out) adds part i's share, or with `sets` writes it.
     join: joins two sums.

@@ -8,6 +8,7 @@ import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
+from itertools import groupby
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
@@ -24,10 +25,10 @@ EXIT_CODES = "MACMPI_EXIT_CODES"
 class Team:
     """Is the team of a launch, as one of its ranks sees it.  Collective: where a verb says so.
 
-    Here it is one process, with nobody to exchange with: the reference for the verbs of many ranks (`MPITeam`).
+    This class is for a single process.  Its verbs are the reference for those of many ranks (`MPITeam`).
 
     rank, size: the number of this rank, and of all ranks.
-    library: the MPI in use, in words.
+    library: the name of the MPI in use.
     shares: whether the ranks of a node have one copy of each `array`.
     """
 
@@ -48,7 +49,7 @@ class Team:
         """
 
     def from_root(self, function: Callable[[], T]) -> T:
-        """Calls `function` on rank 0, and returns its answer, or raises its MacmpiError, on all.  Collective: yes."""
+        """Calls `function` on rank 0; all ranks return its result or raise its MacmpiError.  Collective: yes."""
         try:
             return function()
         except MacmpiError as error:
@@ -83,13 +84,13 @@ class Team:
         """Gives every rank rank 0's values of `array`, in place.  Collective: yes."""
 
     def gather_rows(self, array: Any, counts: Sequence[int]) -> None:
-        """Gathers `array` (n, H) in place: each rank has computed its own rows, and on return every rank has all.
+        """Gathers `array` (n, H) in place: each rank has computed its own rows, and on return every rank has all rows.
 
         counts: the number of rows of each rank, which lie in the order of the ranks.  Collective: yes.
         """
 
     def gather_parts(self, flat: Any, parts: Sequence[Sequence[slice]]) -> None:
-        """Gathers a flat array in place: rank r has computed parts[r], and on return every rank has all.
+        """Gathers a flat array in place: rank r has computed parts[r], and on return every rank has all parts.
 
         Collective: yes.
         """
@@ -98,16 +99,16 @@ class Team:
         """Returns, on rank r, columns[r] of the rows of all ranks, in their order; rank r has `own` (counts[r], H).
 
         No rank gets whole rows of others: if counts and columns are even, it sends and receives counts[r] x H numbers,
-        less its own part.  Collective: yes.
+        minus its own part.  Collective: yes.
         """
         return own[:, columns[0]]
 
     def shift_to_next(self, flat: Any, parts: Mapping[int, Sequence[slice]] | Sequence[Sequence[slice]]) -> None:
-        """Sends parts[rank] of a flat array to the next rank, and puts what the rank before it sends into the array.
+        """Sends parts[rank] of a flat array to the next rank, and puts what the previous rank sends into the array.
 
         The last rank sends to the first.
 
-        parts: by rank; a rank needs only its own and that of the rank before it.
+        parts: the parts by rank; a rank needs only its own part and that of the previous rank.
         Cost: size(parts[rank]) numbers are sent.  Collective: yes.
         """
 
@@ -163,7 +164,7 @@ def check_alike(team: Team, text: str, error: Callable[[str, str], MacmpiError])
     """Raises error(who, said) on all ranks if some have another text than rank 0.  Collective: yes.
 
     who: names those ranks and their hosts, "ranks 2-3 on node7".
-    said: has the text of the first of them, and that of rank 0.
+    said: holds the text of the first of them, and the text of rank 0.
     """
     if team.size == 1:
         return
@@ -181,11 +182,8 @@ def check_alike(team: Team, text: str, error: Callable[[str, str], MacmpiError])
 
 
 def named(numbers: list[int]) -> str:
-    """Writes the numbers of ranks in runs: "ranks 0-3, 6".  Collective: no."""
-    runs: list[list[int]] = []
-    for n in numbers:
-        if not runs or runs[-1][-1] != n - 1:
-            runs.append([])
-        runs[-1].append(n)
+    """Writes the numbers of ranks as ranges: "ranks 0-3, 6".  Collective: no."""
+    by_run = groupby(enumerate(numbers), lambda place: place[1] - place[0])
+    runs = [[n for _, n in run] for _, run in by_run]
     listed = ", ".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else f"{run[0]}" for run in runs)
     return f"rank{'s' if len(numbers) > 1 else ''} {listed}"

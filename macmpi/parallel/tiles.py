@@ -1,4 +1,4 @@
-"""Tiles are fixed runs of global indices, the atoms of arithmetic; here they are cut and assigned to ranks.
+"""Tiles are fixed ranges of global indices, the atoms of arithmetic; here they are cut and assigned to ranks.
 
 A tile depends on the size of the problem alone, never on the number of ranks.  Whole tiles are assigned to ranks and
 sums are taken in the order of the tiles, so a result has the same bits on any number of ranks.
@@ -65,7 +65,7 @@ MOST_BLOCKS = 1024 * BLOCKS
 
 @dataclass(frozen=True, order=True, slots=True)
 class Tile:
-    """Is a run of global indices start, ..., stop - 1."""
+    """Is a range of global indices start, ..., stop - 1."""
 
     start: int
     stop: int
@@ -78,7 +78,7 @@ class Tile:
         return slice(self.start, self.stop)
 
     def after(self, start: int) -> Tile:
-        """Returns the same run with its indices counted from `start` on."""
+        """Returns the same range with its indices counted from `start`."""
         return Tile(self.start - start, self.stop - start)
 
 
@@ -119,9 +119,10 @@ def evenly(n: int, size: int) -> Cut:
 
 
 def point_tiles(n: int) -> Cut:
-    """Cuts n points into tiles of at most 128 or 216 points; for n > 1,152 there are 12, 24 or a multiple of 48.
+    """Cuts n points into small tiles, whose number suits many numbers of ranks.
 
-    Fewer points are cut into at most 12 tiles of at most 96 points, so that up to 12 ranks still have work.
+    More than 1,152 points are cut into 12, 24 or a multiple of 48 tiles, of at most 128 or 216 points each.  Fewer
+    points are cut into at most 12 tiles of at most 96 points, so that up to 12 ranks still have work.
     """
     if n <= 12 * 96:
         return cut(n, min(12, -(-n // 16)))
@@ -140,19 +141,19 @@ def large_tiles(n: int, parts: int) -> Cut:
 
 
 def point_chunks(n: int) -> Cut:
-    """Cuts n points into runs of at most CHUNK_ROWS, which a W-solver takes one after the other to sum over all."""
+    """Cuts n points into chunks of at most CHUNK_ROWS, which a W-solver takes one after the other to sum over all."""
     return cut(n, -(-n // CHUNK_ROWS))
 
 
 def chunks_within(run: Tile) -> tuple[Tile, ...]:
-    """Cuts a run of points as `point_chunks` cuts all of them."""
+    """Cuts a range of points as `point_chunks` cuts all of them."""
     return tuple(Tile(run.start + t.start, run.start + t.stop) for t in point_chunks(len(run)))
 
 
 def unit_tiles(h: int, width: int = UNIT_WIDTH) -> tuple[Tile, ...]:
     """Cuts h units into tiles of about `width`, none of them much wider than others, to balance ranks.
 
-    All lengths but the last are multiples of 8, since other products are slower.
+    All lengths except the last are multiples of 8, since other products are slower.
     """
     eights = cut(-(-h // 8), max(1, (2 * h + width) // (2 * width)))
     return tuple(Tile(8 * t.start, min(8 * t.stop, h)) for t in eights)
@@ -164,7 +165,7 @@ def solved_tiles(h: int) -> Sequence[Tile]:
 
 
 def ring_tiles(h: int, blocks: int) -> Cut:
-    """Cuts h units into even runs that travel round a ring of blocks: one for each block, or fewer if narrow."""
+    """Cuts h units into even tiles that travel round a ring of blocks: one for each block, or fewer of few units."""
     return cut(h, min(blocks, -(-h // RING_WIDTH)))
 
 
@@ -189,7 +190,7 @@ def sum_blocks(n: int) -> int:
 
 
 def merged(runs: Iterable[slice]) -> list[slice]:
-    """Joins runs of indices into as few as possible, in order."""
+    """Joins ranges of indices into as few as possible, in order."""
     found: list[slice] = []
     for run in sorted(runs, key=lambda run: (run.start, run.stop)):
         if found and run.start <= found[-1].stop:
@@ -211,10 +212,10 @@ def halves(start: int, stop: int) -> int:
 
 
 def nodes(leaves: int, run: Tile) -> tuple[Tile, ...]:
-    """Finds the largest subtrees of the tree over all leaves that lie within a run of leaves, in order.
+    """Finds the largest subtrees of the tree over all leaves that lie within some consecutive leaves.
 
-    Ranks that own runs of leaves exchange the sums of these subtrees.  Added up the tree they give the same bits for
-    any runs.
+    Ranks that own consecutive leaves exchange the sums of these subtrees.  Added up the tree the sums give the same
+    bits whatever leaves a rank owns.
     """
 
     def within(start: int, stop: int) -> list[Tile]:
@@ -282,7 +283,7 @@ def assign_by_cost(costs: Sequence[float], ranks: int, relieved: bool = True) ->
     Ties go to the lower index and the lower rank, so every rank computes the same answer by itself.
 
     relieved: whether the busiest rank then exchanges a job with another rank, or gives one away, as long as that helps;
-        and if it does not help, the jobs of three ranks are packed again.
+        and if this does not help, the jobs of three ranks are packed again.
     """
     loads = [(0.0, rank) for rank in range(ranks)]
     owned: list[list[int]] = [[] for _ in range(ranks)]

@@ -7,7 +7,7 @@ from dataclasses import fields, replace
 from typing import Any
 
 from macmpi import UsageError, many
-from macmpi.config import Config, Model, Penalty, WStep
+from macmpi.config import Config, Model, Penalty, WStep, ZStep
 from macmpi.config.tables import FAR, SHAPING
 from macmpi.nets.build import layers_of
 from macmpi.nets.chain import Chain, Segment
@@ -154,10 +154,14 @@ KEPT = 2**29
 
 
 def without_half_steps(config: Config) -> Config:
-    """Resets the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no."""
-    penalty = replace(config.penalty, method="quadratic", metric="identity")
-    model, z_step = replace(config.model, sites="none", fitters="auto"), replace(config.z_step, solver="auto")
-    return replace(config, model=model, penalty=penalty, z_step=z_step)
+    """Resets the keys of the half steps, which mean nothing to a method without coordinates.  Collective: no.
+
+    Restraints of the weights, and a ring, stay: such a method refuses them.
+    """
+    model = replace(config.model, sites="none", fitters="auto")
+    penalty = Penalty(**{key: getattr(config.penalty, key) for key in config.penalty.shaping})
+    w_step = WStep(schedule=config.w_step.schedule)
+    return replace(config, model=model, penalty=penalty, z_step=ZStep(), w_step=w_step)
 
 
 def shaping_of(penalty: Penalty, layers: tuple[int, ...], tied: bool = False, divided: bool = False) -> Shaping:

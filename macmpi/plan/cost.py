@@ -43,9 +43,9 @@ dgemm's rate that products reach; SECONDS_A_TILE besides; SECONDS_A_BYTE of the 
 class Machine:
     """Describes a cluster to the cost model.
 
-    alpha, beta: seconds of a step of a message, and of a byte (100 Gb/s).
-    cores: of a node.
-    speed: of a core, as a multiple of that of the measured core.
+    alpha, beta: the seconds of a step of a message, and of a byte (for 100 Gb/s).
+    cores: the number of cores of a node.
+    speed: the speed of a core, as a multiple of that of the measured core.
     crowding: how many times longer work takes while all cores of a node are busy.
     handshake: seconds that a message of more than `eager` bytes waits for its receiver.
     meeting: seconds of a step of the barrier before an exchange; None: alpha.
@@ -65,10 +65,11 @@ class Machine:
 class Rates:
     """Says how many seconds the parts of an iteration take on one rank.
 
-    point: for a point in the Z-step, with its features.
-    factor: by segment, for each unit of the cost that the plan gives its Gram; of a large Gram with its factor.
-    unit: by segment, for each unit of the cost that the plan gives its jobs.
-    shared: for the work that every rank does for itself.
+    point: seconds for a point in the Z-step, with its features.
+    factor: by segment, seconds for each unit of the cost that the plan gives its Gram (with the factor of a large
+        Gram).
+    unit: by segment, seconds for each unit of the cost that the plan gives its jobs.
+    shared: seconds for the work that every rank does by itself.
     again: whether each iteration makes the first segment's Gram again, too.
     """
 
@@ -92,10 +93,10 @@ class Seconds:
     """Splits the seconds of an iteration on P ranks into an even share and what each cause adds.
 
     ideal: the seconds on one rank, divided by P.
-    uneven_points, uneven_weights: since the busiest rank has more than its share.
-    shared: since every rank does some work for itself.
-    crowding: since work is slower while all cores of a node are busy.
-    exchange: in messages.
+    uneven_points, uneven_weights: added because the busiest rank has more than its share.
+    shared: added because every rank does some work by itself.
+    crowding: added because work is slower while all cores of a node are busy.
+    exchange: the seconds of messages.
     total: the sum of all.
     """
 
@@ -115,8 +116,8 @@ class Seconds:
 class Round:
     """Is the work of all ranks up to an exchange, and that exchange.
 
-    seconds: of each rank's work.
-    bytes: that all ranks together exchange.
+    seconds: the seconds of each rank's work.
+    bytes: the bytes that all ranks together exchange.
     place: says how many copies of these bytes there are.
     verb: "gather", "columns", or "shift" to the next rank.
     times: how often the round comes.
@@ -173,7 +174,7 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
 def rounds(work: Rates, plan: Plan) -> list[Round]:
     """Makes the round of the Z-step, and those of each phase of the W-step's work list.
 
-    Cost: that of assigning the work.
+    Cost: the cost of assigning the work.
     """
     item, place, coordinates = plan.dtype.itemsize, plan.placement, plan.n_train * sum(plan.chain.site_sizes)
     if plan.resolved.running:  # a W-step sums over the points of one minibatch
@@ -201,8 +202,8 @@ def rounds(work: Rates, plan: Plan) -> list[Round]:
 def _joint(task: Task, work: Rates, plan: Plan) -> list[Round]:
     """Makes the rounds of a task that all ranks do jointly.
 
-    A Gram or a job consists of sums over points.  Of jobs that go round a ring, a rank has its share, rounded up, in
-    each leg.
+    A Gram or a job consists of sums over points.  If jobs go round a ring, a rank has its share, rounded up, in each
+    leg.
     """
     none, of = (0.0,) * plan.ranks, plan.work.summed if isinstance(task, Gram) else plan.work.train
     shares, blocks = [count / of.n for count in of.row_counts], len(of.blocks)
@@ -238,9 +239,9 @@ def predict(work: Rates, plan: Plan, machine: Machine) -> Seconds:
 def seconds_of(several: Sequence[Round], single: Sequence[Round], shared: float, machine: Machine) -> Seconds:
     """Predicts the seconds of an iteration from its rounds: `several` on some ranks, and `single` on one.
 
-    The first round of both is that of the points.
+    The first round of each is the round of the points.
 
-    shared: seconds of the work that every rank does for itself.
+    shared: seconds of the work that every rank does by itself.
     machine: the cluster.
     """
     points, weights, ranks = several[0].longest, sum(r.longest for r in several[1:]), len(several[0].seconds)

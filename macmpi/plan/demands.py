@@ -28,7 +28,7 @@ class Row(NamedTuple):
     """Describes one value of a key: what it handles, and what to offer instead.
 
     handles: the demands that a run with this value can meet.
-    why: why it can meet no others, for the message.
+    why: the reason why it can meet no other demands, for the message.
     instead: values to offer in its place, the nearest first.
     asks: a demand that the value itself makes on the other parts.
     off: values that switch that demand off; () where those of `instead` do.
@@ -55,7 +55,7 @@ LAYER_BY_LAYER = USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.OTHER_LAYERS}
 ONE_NET = {D.SELECTED, D.SELECTED_UNITS}
 MOVED = USUAL - NO_DERIVATIVES - {D.SELECTED, D.MULTIPLIERS, D.NO_CONSTRAINTS}
 JOINT = USUAL - NO_DERIVATIVES - ONE_NET - {D.NO_CONSTRAINTS, D.RESTRAINED, D.FITTED, D.RING, D.HALVES}
-SUMMED = MOVED - ONE_NET - {D.ACCELERATED, D.TOGETHER, D.CONVOLUTIONS, D.SHARED, D.INNER_BASIS, D.INEXACT, D.FITTED}
+SUMMED = MOVED - ONE_NET - {D.ACCELERATED, D.TOGETHER, D.CONVOLUTIONS, D.SHARED, D.BASIS, D.INEXACT, D.FITTED}
 RECORDED = USUAL - NO_DERIVATIVES - ONE_NET - {D.ACCELERATED, D.NO_CONSTRAINTS}
 UNLIKE = USUAL - {D.RIDGE_OF_OBJECTIVE, D.RESTRAINED, D.SHARED}
 REFIT = USUAL - ONE_NET - {D.MULTIPLIERS, D.SETTLING, D.GIVEN_START, D.STREAM, D.HALVES, D.ALL_POINTS}
@@ -82,7 +82,7 @@ TABLE: dict[str, dict[Any, Row]] = {
         ),
     },
     "start.method": {
-        "uniform": Row(USUAL - {D.INNER_BASIS}, "it draws weights; centres are found", ("pca", "elastic_embedding")),
+        "uniform": Row(USUAL - {D.BASIS}, "it draws weights; centres are found", ("pca", "elastic_embedding")),
         "stochastic": Row(USUAL - NO_DERIVATIVES - ONE_NET - {D.NOT_AFFINE}, AFFINE, ("uniform", "pca")),
         "pca": Row(LAYER_BY_LAYER, "it fits dense layers that read one another in turn", ("uniform", "staged")),
         "itq": Row(
@@ -91,17 +91,17 @@ TABLE: dict[str, dict[Any, Row]] = {
             ("pca", "uniform"),
         ),
         "neighbours": Row(
-            LAYER_BY_LAYER - {D.NO_BITS, D.INNER_BASIS, D.WEIGHTED},
+            LAYER_BY_LAYER - {D.NO_BITS, D.BASIS, D.WEIGHTED},
             "it fits a layer of bits to the neighbours of points, each of which counts once",
             ("itq", "pca", "uniform"),
         ),
         "greedy": Row(
-            LAYER_BY_LAYER - {D.NO_SLOPES, D.INNER_BASIS},
+            LAYER_BY_LAYER - {D.NO_SLOPES, D.BASIS},
             "it trains dense layers that read one another in turn, by their derivatives",
             ("uniform", "pca", "elastic_embedding"),
         ),
         "staged": Row(
-            USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS, D.WEIGHTED_OUTPUTS, D.INNER_BASIS},
+            USUAL - {D.SKIPS, D.SHARED, D.SPARSE, D.NO_FILTERS, D.ALL_POINTS, D.WEIGHTED_OUTPUTS, D.BASIS},
             "it finds dense layers and convolutions one after the other by k-means, which does not weigh outputs",
             ("uniform", "pca"),
         ),
@@ -168,7 +168,7 @@ SELECTION = ONE_BLOCK - {D.RESTRAINED, D.MISSING, D.METRIC} - WEIGHTS
 
 
 def said(key: str, value: Any) -> str:
-    """Writes a setting as a config has it: 'model.loss = "squared"'.  Collective: no."""
+    """Writes a setting as in a config: 'model.loss = "squared"'.  Collective: no."""
     return f"{key} = {toml(value)}"
 
 
@@ -211,7 +211,7 @@ BITS_FIRST = 'a binary layer as the first of model.hidden, with model.sites = "a
 def asked(of: Resolved, sizes: Sizes) -> list[Asked]:
     """Lists the demands on a run as a whole, in the order of `Demand`.
 
-    sizes: of the data.  Collective: no.
+    sizes: the sizes of the data.  Collective: no.
     """
     config, chain = of.config, of.chain
     demands = [*asked_by_keys(config), *_of_layers(config, chain)]
@@ -249,8 +249,8 @@ def _of_layers(config: Config, chain: Chain) -> Iterator[Asked]:
             yield Asked(demand, what or f"a layer of the kind {kind}", words=another)
     if all(code.run_length > 1 for code in chain.codes):
         yield Asked(D.NO_BITS, "a net without a layer of bits", words=BITS_FIRST)
-    if chain.sites and any(is_basis(m) for m in chain.blocks):
-        yield Asked(D.INNER_BASIS, "radial basis functions", words=another)
+    if any(is_basis(m) for m in chain.blocks):
+        yield Asked(D.BASIS, "radial basis functions", words=another)
     centred = config.start.method == "staged" or any("centres" in m.capabilities for m in chain.blocks)
     if centred and "points" in model.each("centres", 1):
         yield Asked(D.ALL_POINTS, 'model.centres = "points"', replaced("model.centres", ("kmeans", "subset")))
@@ -317,9 +317,8 @@ def _asked_of_segment(of: Resolved, k: int, asked_of_run: Sequence[Asked]) -> It
 
 def _why(of: Resolved, k: int) -> str:
     """Says why the units of a segment are not fitted one by one: "ends in softmax"."""
-    config, chain = of.config, of.chain
-    segment, last = chain.segments[k], k == len(chain.sites)
-    if len(chain.groups[k]) > 1:
+    config, segment, last = of.config, of.chain.segments[k], k == len(of.chain.sites)
+    if len(of.chain.groups[k]) > 1:
         return "shares its weights with another"
     if len(segment.parameter_blocks) > 1:
         return f"holds {len(segment.parameter_blocks)} layers between two sites"
@@ -377,7 +376,8 @@ def _z_solver(of: Resolved) -> Part:
     name, solver = z_name(of.config, of.chain), of.z_solver
     others = replaced("z_step.solver", [word for word in ("auto", "binary") if word != of.config.z_step.solver])
     why = "it takes one site of bits" if D.SITE_OF_BITS in solver.handles else "it moves numbers by derivatives"
-    return Part(said("z_step.solver", name), solver.handles, why, others, _author(solver))
+    text = said("z_step.solver", name) if of.config.z_step.solver == name else f'the Z-solver "{name}"'
+    return Part(text, solver.handles, why, others, _author(solver))
 
 
 def _part_of_segment(of: Resolved, k: int) -> Part:

@@ -30,7 +30,7 @@ from macmpi.typing import Array
 class LayerForm:
     """Says in which form the curvature of a layer is damped, given by its Gram G (d, d) and its metric M (h, h).
 
-    spectral: in the eigenvectors of both; otherwise each is shifted and inverted by itself.
+    spectral: the layer is damped in the eigenvectors of both; otherwise each is shifted and inverted by itself.
     identity: M is the identity.
     crossed: M is the identity, and the shifts follow from the formula of layers that are damped in eigenvectors.
     ranks: for G and for M, the number of leading eigenvectors in the inverse; None: the whole matrix is inverted.
@@ -65,7 +65,7 @@ class CurvatureForms:
 
 
 def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> CurvatureForms:
-    """Chooses each layer's form by counted flops.  points: of a minibatch.  Collective: no.
+    """Chooses each layer's form by counted flops.  points: those of a minibatch.  Collective: no.
 
     Eigenvectors, leading ones or those of both matrices, are used only if all layers are dense and share no weights.
     """
@@ -94,7 +94,7 @@ def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool,
 
     first: whether it reads the data.
     identity: whether its metric is the identity.
-    points: of a minibatch.
+    points: the number of points of a minibatch.
     """
     if identity:
         return "a linear output layer of the squared error"
@@ -110,7 +110,7 @@ def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool,
 def minibatches_of(plan: Plan, epoch: int) -> int:
     """Returns the number of minibatches of an epoch; each has at least one point of every part.  Collective: no.
 
-    The minibatches of a stream also grow with the points of the pieces before.
+    The minibatches of a stream also grow with the points of earlier pieces.
     """
     of, n, parts = plan.resolved, plan.n_train, plan.work.parts
     smallest = min(len(parts.points(b, b + 1)) for b in range(len(parts.blocks)))
@@ -166,7 +166,7 @@ def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
     An identity metric needs no inverse.  None is applied where layers or positions share weights, so that factors have
     many rows, and where the gradient is no product of factors (`is_plain`).
 
-    points: n, of a minibatch.  Collective: no.
+    points: n, the points of a minibatch.  Collective: no.
     """
     numbers, share = chain.whole.blocks, tuned.FACTORS_FEWER
     sides = list[tuple[bool, bool]]()
@@ -189,9 +189,9 @@ class DirectionWork:
     sides: Sides
 
     def assigned(self, ranks: int) -> list[list[Job]]:
-        """Assigns jobs to ranks, in the way of two that keeps the busiest rank less busy.
+        """Assigns jobs to ranks in one of two ways: the one that keeps the busiest rank less busy.
 
-        Either ranks take single runs of units, or layers whose units read the whole slope of their layer stay whole.
+        Either ranks take single groups of units, or layers whose units read the whole slope of their layer stay whole.
         """
         runs = [tiles.unit_tiles(h, h if self.layers[k].spectral else UNITS) for k, (h, _) in enumerate(self.shapes)]
         single = [[[(k, run.rows)] for run in own] for k, own in enumerate(runs)]
@@ -236,7 +236,7 @@ class DirectionWork:
     def reads_own_units(self, k: int) -> bool:
         """Tells whether the directions of a unit of layer k read its own slope alone.
 
-        It is so where M_k^-1 has been applied to the slope already, or is a multiple of the identity.
+        This is so if M_k^-1 has been applied to the slope already, or is a multiple of the identity.
         """
         return self.sides[k][0] or self.layers[k].identity
 
@@ -286,9 +286,9 @@ def inverse_flops(shapes: Sequence[tuple[int, int]], layers: Sequence[LayerForm]
 def assign_inverses(costs: Sequence[float], ranks: int) -> tuple[tuple[int, ...], ...]:
     """Assigns inverses to ranks: both of a layer to one rank, in order, if that is about as even as one by one.
 
-    A rank then reads the inverses that it has made itself.
+    A rank then reads the inverses that it has computed itself.
 
-    costs: of the inverses of G_1, M_1, G_2, ....  Collective: no.
+    costs: the costs of the inverses of G_1, M_1, G_2, ....  Collective: no.
     """
     apart = tiles.assign_by_cost(costs, ranks)
     layers = tiles.assign_in_order([a + b for a, b in zip(costs[::2], costs[1::2], strict=True)], ranks)

@@ -87,7 +87,7 @@ def estimate(plan: Plan) -> tuple[list[str], float]:
 
 
 def _shares_of_half_steps(plan: Plan) -> list[str]:
-    """Says in words how points and units are assigned."""
+    """Writes how points and units are assigned."""
     N, work, points = plan.n_train, plan.work.w_step, plan.work.train
     count, blocks, jobs = len(tiles.point_tiles(N)), many(len(points.blocks), "block"), many(len(work.jobs), "job")
     costs = [sum(j.cost for j in work.jobs_of(rank)) for rank in range(plan.ranks)]
@@ -99,7 +99,7 @@ def _shares_of_half_steps(plan: Plan) -> list[str]:
 
 
 def _shares_of_passes(plan: Plan) -> list[str]:
-    """Says in words how points are assigned, and how many ranks mostly wait."""
+    """Writes how points are assigned, and how many ranks mostly wait."""
     name, N, waiting = plan.resolved.method.name, plan.n_train, ""
     points = plan.work.parts if name == "stochastic" else plan.work.train
     share, idle = max(points.row_counts) / N, points.row_counts.count(0)
@@ -117,9 +117,9 @@ def _shares_of_passes(plan: Plan) -> list[str]:
 class Entry(NamedTuple):
     """Describes a part of a rank's memory.
 
-    what: in words.
-    bytes: as `--check` counts them.
-    least: those of these bytes that every run holds, whatever it does.
+    what: the name of the part.
+    bytes: its bytes, as `--check` counts them.
+    least: the part of these bytes that every run holds, whatever it does.
     shared: if the placement has one copy on each node, the ranks of a node hold this part together, once.
     """
 
@@ -147,7 +147,7 @@ def node_bytes(plan: Plan) -> float:
 
 
 def ledgers(plan: Plan) -> list[list[Entry]]:
-    """Gives the ledger of each stage of a run: of full MAC, and of the steps behind it where there are some.
+    """Returns the ledger of each stage of a run: full MAC, and the steps after it if there are any.
 
     Collective: no.
     """
@@ -293,13 +293,13 @@ def sums_bytes(plan: Plan) -> int:
 def subtrees(leaves: int, ranks: int) -> int:
     """Counts the partial sums that all ranks together exchange for one sum over points.  Collective: no.
 
-    leaves: the number of blocks of points; each rank has a run of them.
+    leaves: the number of blocks of points; each rank has consecutive ones.
     """
     return sum(len(tiles.nodes(leaves, run)) for run in tiles.contiguous_runs(leaves, ranks))
 
 
 SEEN = 100
-"""The runs of blocks are alike, so only those of this many ranks are looked at."""
+"""The ranges of blocks of ranks are alike, so only those of this many ranks are looked at."""
 
 
 def idle(plan: Plan) -> str:

@@ -96,11 +96,11 @@ class Plan:
 
     @cached_property
     def finishing(self) -> Plan | None:
-        """The plan of the steps of all points with which full MAC ends; None where it ends without."""
+        """The plan of the steps on all points with which full MAC ends; None if it ends without such steps."""
         return self.of(self.resolved.finishing)
 
     def of(self, other: Resolved | None) -> Plan | None:
-        """Makes the plan of other values on the same points and ranks; returns None for None."""
+        """Makes the plan of other Resolved values on the same points and ranks; returns None for None."""
         return None if other is None else Plan(other, self.n_train, self.n_val, self.ranks, self.begun)
 
     @cached_property
@@ -121,7 +121,7 @@ class Plan:
 
     @cached_property
     def features(self) -> tuple[Segment, ...]:
-        """The segments, each from the first map that its regression fits; the maps before that compute features."""
+        """The segments, each from the first map that its regression fits; the maps before this one compute features."""
         return tuple(segment.rest for segment in self.chain.segments)
 
     def penalty_weight(self, segment: int, mu: float) -> float:
@@ -138,14 +138,14 @@ class Plan:
         return tuple(self.resolved.shaping.ridge(b, mu, output) for b in blocks)
 
     def restraints(self, segment: int, mu: float) -> tuple[Restraint, ...]:
-        """Returns the restraints on the weights of each of these layers: l1, groups and bounds."""
+        """Returns the restraints on the weights of each regressed layer of a segment: l1, groups and bounds."""
         blocks, output = self.chain.regressed(segment), segment == len(self.chain.sites)
         return tuple(self.resolved.shaping.restraint(b, mu, output) for b in blocks)
 
     def centres(self, block: int, inputs: np.ndarray, present: np.ndarray | None) -> np.ndarray:
         """Lets a trainer find the weights (units, D) of a parameter block, the same on every rank.
 
-        inputs (n, D): of the layer.
+        inputs (n, D): the inputs of the layer.
         present: the present weights; None: there are none yet.
         """
         count = self.chain.block_shapes[block][0]
@@ -289,7 +289,7 @@ class Work:
         return self.trailing(range(len(self.chain.segments)))
 
     def regressions(self, segments: Sequence[int], renewed: Sequence[int] | None = None) -> WorkList:
-        """Makes the work list of some segments' regressions.  renewed: those whose Grams are made again; None: all."""
+        """Makes the work list of some segments' regressions.  renewed: those with new Grams; None: all."""
         renewed = segments if renewed is None else renewed
         jobs = [job for k in segments for job in self.jobs(k)]
         grams = [gram for k in renewed for gram in self.grams(k)]
@@ -307,9 +307,9 @@ class Work:
         return WorkList((*joint, *by_one(alone, self.plan.ranks)), tuple(made))
 
     def at_hand(self, segment: int) -> bool:
-        """Tells whether a segment's regression is fitted to some points at hand alone.
+        """Tells whether a segment's regression is fitted only to some points at hand.
 
-        It is if its solver does not sum over points and no rank has all of them.
+        This is so if its solver does not sum over points and no rank has all of them.
         """
         of, regression = self.plan.resolved, self.plan.resolved.regressions.get(segment)
         if regression is None or self.plan.placement.all_rows or of.travels(segment):

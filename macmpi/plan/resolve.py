@@ -2,19 +2,21 @@
 
 One loop refuses a config if it makes a demand that a part of the run does not handle.  Remedies are settings that put
 another part in the place of this one, or that switch the demand off.  Each one that is offered was tried: with it the
-config is accepted, or refused for something else.
+config is accepted, or refused for something else.  Where "auto" has chosen the part, it takes such a remedy itself.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
+from typing import NamedTuple
 
 import numpy as np
 
 from macmpi import UsageError
 from macmpi.config import Config, Penalty, Start, dump, flat
-from macmpi.config.auto import Decision, Sizes, decide
+from macmpi.config.auto import AUTO, Decision, Sizes, decide
 from macmpi.config.tables import SHAPING
 from macmpi.config.whole import ignored, toml, with_value
 from macmpi.demand import USUAL, Asked, Demand, Part, Setting
@@ -23,7 +25,7 @@ from macmpi.nets.layers import is_dense
 from macmpi.nets.losses import loss_of
 from macmpi.parallel.placement import PLACEMENTS
 from macmpi.plan import choices, tuned
-from macmpi.plan.demands import FINISH, REFIT, asked, asked_by_keys, parts
+from macmpi.plan.demands import FINISH, REFIT, asked, asked_by_keys, parts, rows_of, said
 from macmpi.plan.resolved import Resolved
 from macmpi.plan.selectable import check_selection
 from macmpi.plan.structure import check_choices, check_fitters, check_layers
@@ -49,6 +51,14 @@ REMEDIES = 2
 Pair = tuple[Part, Asked]
 
 
+class Checked(NamedTuple):
+    """A config, what it resolves to, and each pair of a part and a demand that the part does not handle."""
+
+    config: Config
+    resolved: Resolved
+    pairs: list[Pair]
+
+
 def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Resolved:
     """Turns a config into the values of a run on data of these sizes.
 
@@ -56,9 +66,10 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     Raises UsageError, which names a remedy, if parts do not go together.
     Cost: a fraction of a second.  Collective: no.
     """
-    settled, unhandled = _checked(config, sizes, decided)
-    for pair in unhandled:
-        raise _refused(pair, config, sizes)
+    checked = _checked(config, sizes, decided)
+    for pair in checked.pairs:
+        raise _refused(pair, checked.config, sizes)
+    settled = checked.resolved
     if settled.start.method == "stochastic" and settled.method.name != "stochastic":
         settled = replace(settled, opening=resolve(replace(finishing_of(settled.config), penalty=Penalty()), sizes))
     if not _finishes(settled, sizes):
@@ -70,7 +81,7 @@ def resolve_in_span(config: Config, sizes: Sizes, decided: Sequence[Decision] = 
     """Resolves a config as `resolve` does; for fewer points than columns the net reads coordinates in their span.
 
     That is the span of the training points, or of all points if the validation points are drawn from the same set.  If
-    the config depends on single columns, the net reads all columns after all.  Raises UsageError.  Collective: no.
+    the config depends on single columns, the net reads all columns instead.  Raises UsageError.  Collective: no.
     """
     of_columns, n = resolve(config, sizes, decided), sizes.n_train + (sizes.n_val if sizes.drawn else 0)
     if n >= sizes.n_in or not _has_span(of_columns, sizes):
@@ -101,8 +112,8 @@ def _finishes(of: Resolved, sizes: Sizes) -> bool:
 def finishing_of(config: Config) -> Config:
     """Makes the config of the steps of all points with which full MAC ends.  Collective: no.
 
-    Their ridge is stochastic.ridge, and 0 with "auto": on weights that have grown without a ridge, one would weigh more
-    than the error.
+    Their ridge is stochastic.ridge, and 0 with "auto", since a ridge would outweigh the error for weights that have
+    grown without one.
     """
     values = {"method.name": "stochastic", "stochastic.batch": "all", "run.refit": False}
     values |= {"method.acceleration": "none", "stochastic.patience": tuned.FINISH_PATIENCE, "w_step.schedule": "units"}
@@ -112,16 +123,56 @@ def finishing_of(config: Config) -> Config:
     return replace(config, start=Start(seed=config.start.seed))  # they begin with weights, not with the run's start
 
 
-def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> tuple[Resolved, list[Pair]]:
-    """Resolves a config; returns the values, and each pair of a part and a demand that the part does not handle.
+def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Checked:
+    """Resolves a config.  Where a choice of "auto" is refused, it tries other values of that key.
 
+    If none of them is accepted, the outcome is that of the last one which is refused for another reason, if there is.
     Raises UsageError if the config is refused for the shape of its net or for its selection alone.
     """
+    found: Checked | UsageError
+    other: Checked | UsageError
+    try:
+        found = _as_decided(config, sizes, decided)
+        if not found.pairs:
+            return found
+        (part, demand), *_ = found.pairs
+        why, offered = f"{part.said} does not go with {demand.by}", (*part.others, *demand.off)
+    except UsageError as error:
+        found, why, offered = error, str(error).partition("; use ")[0], ()
+    for key, value in _left_open(config, sizes, why, offered):
+        try:
+            other = _checked(with_value(config, key, value), sizes, [*decided, Decision(key, value, why)])
+            if not other.pairs:
+                return other
+            blamed = [text for part, demand in other.pairs for text in (part.said, demand.by)]
+        except UsageError as error:
+            other, blamed = error, [str(error)]
+        if not any(said(key, value) in text for text in blamed):
+            found = other
+    if isinstance(found, UsageError):
+        raise found
+    return found
+
+
+def _left_open(config: Config, sizes: Sizes, why: str, offered: Sequence[Setting]) -> list[Setting]:
+    """Lists what to try where a config is refused for a choice of "auto", not of the net: other values of that key.
+
+    why: the refusal, which names the setting; offered: its remedies.
+    """
+    chosen, _ = decide(config, sizes.n_in, sizes.autoencoder, sizes.shape)
+    instead = [(key, value) for key, _, row in rows_of(chosen) for value in row.instead]
+    keys = {key for key, _ in (*instead, *offered) if attrgetter(key)(config) == AUTO and not key.startswith("model.")}
+    blamed = {key for key in keys if said(key, attrgetter(key)(chosen)) in why}
+    return [(key, value) for key, value in (*instead, *offered) if key in blamed]
+
+
+def _as_decided(config: Config, sizes: Sizes, decided: Sequence[Decision]) -> Checked:
+    """Does what `_checked` does, but leaves the choices of "auto" as they are."""
     settled = _settled(config, sizes, decided)
     pairs = [(part, one) for part, asked in parts(settled, sizes) for one in asked if one.demand not in part.handles]
     if not pairs:
         check_selection(settled)
-    return settled, pairs
+    return Checked(config, settled, pairs)
 
 
 def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolved:
@@ -154,7 +205,7 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
         decisions=(*decided, *others),
         settings=flat(as_given),
         text=dump(as_given),
-        unread=tuple(ignored(as_given)),
+        unread=tuple(ignored(as_given, given)),
         chain=chain,
         units=tuple(config.model.units),
         activations=tuple(kind for _, kind, _ in config.model.layers()),
@@ -194,8 +245,8 @@ class Refused(UsageError):
     Like every known error it is made from its text alone, so that it can be sent to another process; the attributes are
     set afterwards.
 
-    part, demand: which part, and which demand.
-    settings: the remedies that the message offers, each one alone.
+    part, demand: the part, and the demand that it does not handle.
+    settings: the remedies that the message offers, each by itself.
     """
 
     part: Part
@@ -207,7 +258,7 @@ def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
     """Makes the error for a part and a demand that it does not handle, with remedies that were tried.
 
     pair: the part and the demand.
-    config, sizes: of the run that is refused.
+    config, sizes: the config and the data sizes of the refused run.
     """
     part, demand = pair
     (others, but), (off, off_but) = (_tried(pair, config, sizes, settings) for settings in (part.others, demand.off))
@@ -243,8 +294,11 @@ def _tried(
     accepted, other = list[Setting](), list[Setting]()
     for setting in settings:
         try:
-            _, left = _checked(with_value(config, *setting), sizes)
-        except (UsageError, ValueError):
+            left = _checked(with_value(config, *setting), sizes).pairs
+        except UsageError as error:
+            other += [setting] if said(*setting) not in str(error) else []
+            continue
+        except ValueError:
             continue
         if not left:
             accepted.append(setting)

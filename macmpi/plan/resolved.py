@@ -35,9 +35,9 @@ class Progress:
     move: the mean square of mu M_k (z_k - f_k), by which the multipliers would move now.
     reference: `move` when the multipliers moved last, or `lacking` where gradients decide; inf: they have not moved.
     best: the iteration of the least validation error.
-    fell: the iteration of its last noticeable fall.
+    fell: the iteration of the last noticeable fall of the validation error.
     gradient: ||grad E_Q|| per point.
-    multipliers: their norm per point at the start.
+    multipliers: the norm of the multipliers per point at the start.
     lacking: the distance of the multipliers, after a move, from those of the net, as a share of the net's.
     constraint: the mean square of z_k - f_k(z_{k-1}).
     """
@@ -61,8 +61,8 @@ class Decision:
     """Holds what is decided after an iteration.
 
     mu: the next mu.
-    stop: why the run ends; None: it goes on.
-    multipliers: whether they move.
+    stop: why the run ends; None: it continues.
+    multipliers: whether the multipliers move.
     """
 
     mu: float
@@ -74,22 +74,22 @@ class Decision:
 class Quadratic:
     """Does mu <- factor mu when the validation error rises, or falls by a share below `tolerance`; ends at mu_max.
 
-    That is section 2's rule.  It bounds no gradient, so theorem B.3 says nothing about a run that follows it, even if
-    `tolerance_decay` < 1 multiplies the tolerance whenever mu grows.
+    This is the rule of section 2.  It bounds no gradient, so theorem B.3 says nothing about a run with this rule, even
+    if `tolerance_decay` < 1 multiplies the tolerance whenever mu grows.
 
     every: if > 0, mu grows after this number of iterations instead, whatever the error does, and the run ends at
         max_iterations.
     patience: if > 0, the run also ends once the validation error has not been lower for this number of iterations.
     noticeable: the share by which the error must be lower to have noticeably fallen.
-    gradients: whether they are computed after each iteration.
-    discrete: whether coordinates are a code: then the run ends once it is the net's, and nothing changes any more.
+    gradients: whether gradients are computed after each iteration.
+    discrete: whether coordinates are a code; the run then ends once the code is the net's and nothing changes.
     longer: words that name the keys by which a run would settle later.
 
     multipliers: whether the augmented Lagrangian is used.  The target of f_k is z_k - M_k^-1 lambda_k, and lambda_k <-
-    lambda_k - M_k (z_k - f_k), within +-multiplier_max.  As a safeguard they move only if this move, with mu in M_k, is
-    at most `enough` times the last one; if the error settles without that, mu grows instead.  So the moves are at most
-    a geometric series, even where the bound cuts them short: lambda converges whatever the half steps do, and mu forces
-    the constraint.  lambda = 0 throughout is the quadratic penalty.
+    lambda_k - M_k (z_k - f_k), within +-multiplier_max.  As a safeguard multipliers move only if this move, with mu in
+    M_k, is at most `enough` times the last one; if the error settles before this holds, mu grows instead.  So the moves
+    are at most a geometric series, even where the bound cuts them short: lambda converges whatever the half steps do,
+    and mu forces the constraint.  lambda = 0 throughout is the quadratic penalty.
     """
 
     mu0: float
@@ -159,14 +159,14 @@ class Stationary(Quadratic):
     """Raises mu_k once ||grad E_Q(W, Z; mu_k)|| <= tau_k, the condition of theorem B.3; ends at mu_max.
 
     tau_k = gradient_tolerance decay^k ||lambda(W^0, Z^0)||, with norms over all weights, coordinates and points.  Where
-    E_Q is stationary, dE_Q/dz is a difference of terms as large as the multipliers.  So these are its unit, in which
-    neither mu, nor the number of points, nor the scale of the data appears.  tau_k -> 0 as mu_k -> infinity, which is
-    all that the theorem asks.
+    E_Q is stationary, dE_Q/dz is a difference of terms as large as the multipliers.  So tau_k is measured in units of
+    the multipliers, whatever mu, the number of points and the scale of the data.  tau_k -> 0 as mu_k -> infinity, as
+    the theorem requires.
 
-    With multipliers E_Q is the augmented Lagrangian.  They move once that brings `lacking`, their distance from the
-    net's, down to `decay` times its value at the last move, as the next mu would; else mu grows.  That product stands
-    in tau_k in place of decay^k if it is less.  The run ends once `lacking` is at most decay^k of mu_max, which mu
-    need not reach.
+    With multipliers E_Q is the augmented Lagrangian.  Multipliers move once this brings `lacking`, their distance from
+    the net's, down to `decay` times its value at the last move, as the next mu would; else mu grows.  This product
+    replaces decay^k in tau_k if it is less.  The run ends once `lacking` is at most decay^k of mu_max, which mu need
+    not reach.
     """
 
     gradients: bool = True
@@ -303,20 +303,20 @@ class Regression:
 class Resolved:
     """Describes a run by values: nothing says "auto", and all parts go together.
 
-    Two are equal if their runs are, however their configs write it.
+    Two are equal if their runs are equal, however their configs are written.
 
     config: without the keys of half steps if there are none; another net is resolved from it.
     decisions: the values that stand for "auto", each with its reason.
     settings, text: each key with its value, as {"table.key": value} and as TOML.
     unread: keys that mean nothing in this run.
     chain: the net.
-    units, activations: of its hidden layers, as the config lists them.
+    units, activations: those of the hidden layers, as the config lists them.
     autoencoder: the targets are the inputs.
     schedule: how mu and the multipliers move, and when to stop.
     shaping: ridges and restraints of the weights.
     regressions: how the regression of each segment that has weights is solved, by the segment's number.
-    trainers: of the parameter blocks that no regression fits.
-    refined: those of these blocks whose trainers go on by sums over points.
+    trainers: the trainers of the parameter blocks that no regression fits.
+    refined: the blocks among these whose trainers continue with sums over points.
     stage: the trainer of the layers of a staged start.
     metric: the form in which constraints are measured.
     ring: trains the segments of inexact solvers, which travel round a ring of blocks of points; None: there is none.
@@ -326,12 +326,12 @@ class Resolved:
     repeatable: the run can be repeated on other points.
     gains: repeating it on all points gains points, since those for validation were drawn from points with targets.
     before: the number of points of the former pieces of a stream.
-    finishing: the values of the steps of all points with which full MAC ends; None: it ends without.
-    opening: the values of the stochastic MAC whose first weights this run begins with; None: it has others.
+    finishing: the values of the steps on all points with which full MAC ends; None: it ends without such steps.
+    opening: the values of the stochastic MAC with whose first weights this run begins; None: it has another start.
     columns: the number of the data's columns, if the chain reads coordinates in the span of fewer points
         (data/wide.py); 0: the chain reads the columns.
-    minibatches: the number of Z-steps in an iteration of full MAC, each of its own points.
-    running: the W-step behind each Z-step keeps the sums over the points of the others.
+    minibatches: the number of Z-steps in an iteration of full MAC, each for its own points.
+    running: the W-step after each Z-step keeps the sums over the points of the other Z-steps.
     """
 
     config: Config = field(compare=False)
@@ -380,8 +380,8 @@ class Resolved:
         """Returns the number of points of a minibatch in an epoch, which is n_train if `batch` is "all".
 
         The first is `batch`, but at most a twentieth of all points (with labels a tenth) or BATCH_LEAST.  It grows by
-        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all.  Where the targets are not
-        inputs, GROWN_FEW or that twentieth are the most: noise of small minibatches keeps a net from overfitting.
+        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all points.  If the targets are
+        not the inputs, the limit is GROWN_FEW or that twentieth, since noise prevents overfitting.
         """
         keys = self.stochastic
         if keys.batch == "all":

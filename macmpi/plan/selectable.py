@@ -69,7 +69,7 @@ class Candidates(NamedTuple):
     layer: the hidden layer of radial basis functions; -1 where the linear layer reads other inputs.
     block: the parameter block of the linear layer.
     counts: the numbers of inputs that are compared; several if they are centres, else one.
-    widths, ridges: those that are compared; () where there is nothing to choose.
+    widths, ridges: the candidates; () where there is nothing to choose.
     price: the cost of a parameter, on the scale of E1.
     own: the number of parameters of a centre.
     outputs: the number of weights that each input has.
@@ -133,9 +133,9 @@ class Place:
 
 
 def places(of: Resolved) -> list[Place]:
-    """Lists the dense layers for which selection.sizes has candidates; the same for a net of any sizes.
+    """Lists the dense layers for which selection.sizes has candidates, whatever the sizes of the net.
 
-    Raises UsageError for layers that cannot change their size: others than dense ones with an elementwise activation
+    Raises UsageError for layers that cannot change their size: all except dense layers with an elementwise activation
     that a dense layer reads.  Collective: no.
     """
     layers = layers_of(of.config.model, of.chain.n_in, of.chain.n_out)
@@ -249,7 +249,7 @@ def _check_price(of: Resolved, of_what: str, count: int, which: str) -> None:
 
 
 def _check_units(of: Resolved) -> None:
-    """Refuses nets whose units cannot be selected, and other than one epsilon2."""
+    """Refuses nets whose units cannot be selected, and more than one epsilon2."""
     if any(is_basis(m) for m in of.chain.maps):
         raise UsageError(
             f'selection.criterion = "{of.selection.criterion}" compares radial basis functions by E_Q and units by E1, '
@@ -259,7 +259,7 @@ def _check_units(of: Resolved) -> None:
 
 
 def _check_centres(of: Resolved) -> None:
-    """Refuses nets whose centres and ridges cannot be selected, and another number of epsilon2 than of regressions."""
+    """Refuses nets whose centres and ridges cannot be selected, and a wrong number of epsilon2."""
     config, chain, keys, said = of.config, of.chain, of.selection, f'selection.criterion = "{of.selection.criterion}"'
     basis = [m for m in chain.blocks if "centres" in m.capabilities and "jacobian" in m.capabilities]
     dense = [k for k in ridges_of(of) if not chain.segments[k].leading]

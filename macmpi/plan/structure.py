@@ -62,7 +62,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
     linear = first.separable and first.activation == "linear" and chain.views[0].rows_per_point == 1
     if config.method.name == "alternating" and (sites != 1 or not linear):
         raise UsageError(
-            'method.name = "alternating" needs one site, at a linear code that one layer makes of the data or of '
+            'method.name = "alternating" needs one site, at a linear code that one layer computes from the data or '
             'radial basis functions; use model.activation = "linear" and model.sites = "after" there, "none" '
             'elsewhere, or method.name = "mac"'
         )
@@ -71,7 +71,7 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
 def _check_stage(map_: Map, after: Map, n_train: int) -> None:
     """Refuses a staged layer with more units than patches to find them among, or with more runs than columns.
 
-    after: the activation behind `map_`; each of its runs of units is found by itself.
+    after: the activation after `map_`; each of its groups of units is found by itself.
     """
     units, columns, run = (map_.parameter_shape or (0, 0))[0], map_.columns, after.run_length
     count = run if run > 1 else units
@@ -147,7 +147,7 @@ def check_choices(of: Resolved) -> None:
         remedy = why[0] if why else '; use method.name = "stochastic"'
         raise UsageError(
             "stochastic.stream = true: stochastic MAC trains on pieces of a stream, and this run is by "
-            f'"{of.method.name}"{remedy}, or stochastic.stream = false'
+            f'"{of.method.name}"{remedy}, or train on all points (stochastic.stream = false)'
         )
     for k, segment in enumerate(of.chain.segments, start=1):
         if set(segment.regressed) & set(of.shaping.restrained):
@@ -179,7 +179,9 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
     """
     for b, name in names.items():
         map_, own = chain.blocks[b], _known(name)
-        word = f'a layer ({map_.kind}) is fitted by "{name}"'
+        word, other = f'a layer ({map_.kind}) is fitted by "{name}"', 'model.fitters = "auto" there'
+        if name == map_.fitter:  # which "auto" stands for
+            other = "a layer of another kind there"
         if map_.kind not in own.kinds:
             raise UsageError(
                 f'model.fitters = "{name}" fits layers of the kind {", ".join(sorted(own.kinds))}, and a layer is '
@@ -195,13 +197,12 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
         what = "bits" if bits else "labels" if last and loss.labels else "numbers"
         if what not in own.targets:
             raise UsageError(
-                f'model.fitters = "{name}" fits {" or ".join(sorted(own.targets))}, and segment {k + 1} should give '
-                f'{what}; use "auto" there'
+                f"{word}, which fits {' or '.join(sorted(own.targets))}, and segment {k + 1} should give {what}; use "
+                f"{other}"
             )
         if last and what == "numbers" and config.loss.missing:
             raise UsageError(
-                f"{word}, which is given every target, and with loss.missing = true some are not known; use "
-                'model.fitters = "auto" there'
+                f"{word}, which is given every target, and with loss.missing = true some are not known; use {other}"
             )
         if segment.parameter_blocks != (b,):
             raise UsageError(

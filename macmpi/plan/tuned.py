@@ -364,7 +364,7 @@ START_SCALES = {"sigmoid": 1.0}
 START_SCALE = 0.5
 
 # The deviation of pre-activations that carry components, over s: larger ones are distorted layer after layer.
-# Chosen on: USPS, and twelve layers of 100 units (docs/algorithms/stochastic.md; commit ca0da5fe).
+# Chosen on: USPS, and twelve layers of 100 units (commit ca0da5fe).
 # Half, double: not recorded.
 CARRIED = 0.6
 

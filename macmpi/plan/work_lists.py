@@ -21,9 +21,9 @@ SPLITS = 32
 class Gram:
     """Is the task of summing a Gram that the units of a segment share, or some rows of it.
 
-    rows: those rows; None: all.
-    place: where they lie among the Grams.
-    cost: in multiplications.
+    rows: the rows; None: all.
+    place: where the rows lie among the Grams.
+    cost: the cost in multiplications.
     """
 
     segment: int
@@ -46,7 +46,7 @@ class Job:
     units: a tile of units of the segment's parameter block, or rows of its weights if a fitter fits these one by one;
         None: all weights of the segment.
     place: where the weights lie in the flat buffer.
-    cost: as the solver estimates it.
+    cost: the cost that the solver estimates.
     """
 
     segment: int
@@ -82,9 +82,9 @@ Task = Gram | Factor | Job | Tour | Layer
 
 
 class Exchange(NamedTuple):
-    """Describes the exchange behind a phase, of "grams" or of "weights".
+    """Describes the exchange after a phase, of "grams" or of "weights".
 
-    parts: for each rank the places of its results.  () if all ranks did the tasks jointly: then each has a part of the
+    parts: for each rank the places of its results.  () if all ranks did the tasks jointly; each then has a part of the
         Grams, or all weights, but rounded differently.
     """
 
@@ -173,7 +173,7 @@ def _grams(task: Task) -> Iterator[Gram]:
 def each_its_own(
     jobs: Sequence[Job], grams: Sequence[Gram], old: Sequence[Factor], new: Sequence[Factor], ranks: int
 ) -> tuple[Phase, ...]:
-    """Makes phases for ranks that have all points: each does its own jobs, and its own rows of large Grams.
+    """Makes phases for ranks that have all points; each rank does its own jobs, and its own rows of large Grams.
 
     grams: the Grams that are made again.
     old, new: the factors of large Grams that stay as they are, and of large ones among `grams`.
@@ -220,8 +220,8 @@ def _not_empty(*phases: Phase) -> tuple[Phase, ...]:
 def assign_work(jobs: Sequence[Job], rows: Sequence[Gram], ranks: int) -> tuple[Assigned[Any], Assigned[Job]]:
     """Assigns rows of large Grams with early jobs, which need not wait for these Grams, and then late jobs.
 
-    Of the jobs that need not wait, the costliest are early, as many as keep the busiest ranks of both phases least
-    busy.  Returns for each phase the tasks of each rank.
+    The costliest of the jobs that need not wait are early, as many as keep the busiest ranks of both phases least busy.
+    Returns for each phase the tasks of each rank.
     """
     if not rows:
         return ((),) * ranks, assigned(jobs, ranks)

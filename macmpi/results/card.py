@@ -65,8 +65,9 @@ class Training(Finite):
     best_iteration: the iteration of the best weights; 0: the start.
     ended: why training ended.
     started, written: when the last launch began, and when the model was written.
-    constant: whether the best weights give the best constant, since no others were better; best_iteration is 0 then.
-    ridges: of each layer whose weights a regression fits, if a selection has chosen them.
+    constant: whether the best weights predict the best constant, since no other weights were better; best_iteration is
+        then 0.
+    ridges: the ridges of each layer whose weights a regression fits, if a selection has chosen them.
     """
 
     method: str
@@ -84,7 +85,7 @@ class Training(Finite):
 
 @dataclass(frozen=True)
 class Error(Finite):
-    """Holds E1 per point of some weights, on training and on validation points, of which a refit has none left.
+    """Holds E1 per point of some weights, on training points and (except for a refit) on validation points.
 
     wrong_training, wrong_validation: the shares of misclassified points.
     zeros: the share of weights that are exactly 0.
@@ -134,9 +135,9 @@ class Record(Finite):
 class Card(Finite):
     """Is a whole model card.  Its repr leaves the long parts out.
 
-    errors: by the name of the weights, "last", "best", "refit".
-    config: as TOML.
-    scores: of the best weights at the validation points, by name, and as `lines` of text.
+    errors: the errors by the name of the weights, "last", "best", "refit".
+    config: the config as TOML.
+    scores: the scores of the best weights at the validation points, by name, and as `lines` of text.
     machine: the provenance of the launch that wrote the model, by name: versions, host, arithmetic, command.
     """
 
@@ -155,8 +156,7 @@ class Card(Finite):
     @staticmethod
     def of_json(text: str) -> Card:
         """Reads a card from JSON, without keys of later versions.  Raises ValueError, RecursionError."""
-        card: Card = _adapter().validate_json(text)
-        return card
+        return _adapter().validate_json(text)
 
 
 @cache
@@ -179,7 +179,7 @@ def record_in(line: str) -> dict[str, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Converts numbers, text, arrays and tables to JSON's: numbers that are not finite to null; no keys of None."""
+    """Converts a value for JSON: numbers that are not finite become null, and keys of None are left out."""
     if isinstance(value, Finite):
         return plain(vars(value))
     if isinstance(value, dict):
@@ -201,7 +201,7 @@ def evenly(n: int, most: int) -> list[int]:
 
 
 def thinned(records: Sequence[dict[str, Any]], best: int) -> tuple[Record, ...]:
-    """Chooses at most MOST_RECORDS records of a curve, and those of iteration `best`; leaves out their timings."""
+    """Chooses at most MOST_RECORDS records of a curve, and the records of iteration `best`; leaves out timings."""
     kept, keys = {*evenly(len(records), MOST_RECORDS)}, Record.__dataclass_fields__.keys()
     return tuple(
         Record(**{key: record[key] for key in keys & record.keys()})

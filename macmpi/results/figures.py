@@ -61,9 +61,9 @@ def mu_changes(curve: Curve) -> list[int]:
 
 
 def curves(runs: Mapping[str, Curve], levels: Mapping[str, float]) -> Figure:
-    """Draws E1 of each run's training points, and dashed of its validation points, against seconds and iterations.
+    """Draws E1 of each run against seconds and iterations: training points solid, validation points dashed.
 
-    levels: errors to compare with, by name; those with the same name up to a comma are drawn in the same style.
+    levels: errors to compare with, by name; errors with the same name up to a comma are drawn in the same style.
     """
     figure = Figure(figsize=(WIDTH, 4.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
@@ -103,7 +103,7 @@ def _mark_mu(ax: Axes, curve: Curve, x: Array, y: Array, named: bool, offset: fl
     """Marks, on a curve drawn at (x, y), the records after which mu changes.
 
     named: whether to write the new mu, with many changes only at the first and the last.
-    offset: of this text, in points.
+    offset: the offset of this text, in points.
     """
     changes = mu_changes(curve)
     if changes:
@@ -196,10 +196,10 @@ def plane(panels: Mapping[str, Codes]) -> Figure:
 
 
 def reconstructions(rows: Mapping[str, Array], titles: Sequence[str], framed: Array | Sequence[bool]) -> Figure:
-    """Draws rows of images, of which the first has the true ones.
+    """Draws rows of images; the first row has the true images.
 
     rows: by name, each (n, h, w), or in colour (n, h, w, 3).
-    titles: of the columns.
+    titles: the titles of the columns.
     framed: whether each column (n,), or each image (rows, n), has a red frame.
     """
     images = np.stack(list(rows.values()))

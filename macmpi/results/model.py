@@ -42,14 +42,15 @@ class Model:
     """Is a trained net f with the scaling of its data: arrays go in and come out in the data's own units.
 
     Models are equal if they predict the same: one net, the same weights, scaling, classes and columns.
-    kept, in_use: its weights (P,) by name, "last", "best" on validation, "refit" on all points; which are in use.
+    kept, in_use: its weights (P,) by name, "last", "best" on validation, "refit" on all points; and the name in use.
     classes: the label of each output; a classifier predicts these labels.
     one_dimensional: the targets were (N,), and so are the outputs.
-    columns: of the table that it was trained on, by whose names a table X is read; None of arrays.
+    columns: the columns of the table that it was trained on, by whose names a table X is read; None for arrays.
     history: a record of each iteration, as in curve.jsonl; loaded models have none, but their card has it.
-    link: of its loss, a key of LINKS, turns outputs into means: probabilities ("sigmoid"), counts ("exp").
-    attributes: of its file, with the model card as text.
-    stream: arrays from which the next piece of a stream goes on (methods/stochastic/method.py); {} of other models.
+    link: the link of its loss, a key of LINKS, which turns outputs into means: probabilities ("sigmoid"), counts
+        ("exp").
+    attributes: the attributes of its file, with the model card as text.
+    stream: arrays from which the next piece of a stream continues (methods/stochastic/method.py); {} for other models.
     """
 
     chain: Chain
@@ -72,7 +73,7 @@ class Model:
     ) -> Model:
         """Makes a model of a net and its weights (P,) by name, trained on `data`; the first of PREFERRED are in use.
 
-        link: "" is that of squared errors or, with classes, of cross-entropy; card: as text.
+        link: "" is that of squared errors or, with classes, of cross-entropy; card: the card as text.
         """
         held: Mapping[str, Array] = kept
         if data.span is not None:
@@ -91,7 +92,7 @@ class Model:
 
     @property
     def read_as(self) -> Columns:
-        """The columns of tables that go on with this model's data; where these are arrays, OF_ARRAYS."""
+        """The columns of tables that continue this model's data; OF_ARRAYS if these are arrays."""
         return self.columns or OF_ARRAYS
 
     def __eq__(self, other: object) -> bool:
@@ -111,7 +112,7 @@ class Model:
         return net, numbers, self.autoencoder, classes, self.one_dimensional, self.columns, self.link
 
     def with_weights(self, name: str | None) -> Model:
-        """Returns this net with those of its weights in use; None: the first of PREFERRED.  Raises UsageError."""
+        """Returns this net with its weights of this name in use; None: the first of PREFERRED.  Raises UsageError."""
         if name is None:
             name = next((known for known in PREFERRED if known in self.kept), "last")
         if not isinstance(name, str) or name not in self.kept:
@@ -250,7 +251,7 @@ class Model:
         return both if moves else tuple(replace(scaling, seen=None) for scaling in both)  # type: ignore[return-value]
 
     def last_for(self, chain: Chain, data: Dataset) -> dict[str, Array]:
-        """Returns the numbers from which the next piece of the stream goes on, converted to the scaling of its data.
+        """Returns the numbers from which the next piece of the stream continues, converted to the scaling of its data.
 
         The Gram of [x, 1] becomes that of [r x + s, 1]; inverses become 0 if scalings differ much.  Raises as
         `weights_for`.

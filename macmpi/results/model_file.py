@@ -53,7 +53,7 @@ def save(model: Model, path: str | Path) -> None:
 def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None = None) -> None:
     """Writes model.h5: the net, all weights that it keeps, the scaling, the card, and codes.  Raises OSError.
 
-    attributes: further ones of the file.
+    attributes: further attributes of the file.
     Z (N, sum H): the coordinates, whose columns that belong to the code are written.
     """
     chain = model.chain
@@ -64,11 +64,13 @@ def write(path: Path, model: Model, attributes: dict[str, Any], Z: Array | None 
     columns = None if model.columns is None else model.columns.as_array()
     some = {"classes": model.classes, "columns": columns, "codes": None if Z is None else codes_of(chain, Z)}
     arrays |= {name: array for name, array in some.items() if array is not None}
+    entries = {entry for map_ in chain.maps for entry in from_packages(map_.spec())}
+    packages = [[*entry, _package(*entry)] for entry in sorted(entries)]
     labels = {
         "format": FORMAT,
         "macmpi": __version__,
         "maps": json.dumps([m.spec() for m in chain.maps]),
-        **_packages(chain),
+        **({PACKAGES: json.dumps(packages)} if packages else {}),
         **{name: json.dumps(getattr(chain, name)) for name in ("sites", "numbers", "reads")},
         **{name: getattr(model, name) for name in ("autoencoder", "one_dimensional", "link")},
         **({NAME: model.attributes[NAME]} if NAME in model.attributes else {}),
@@ -100,16 +102,15 @@ def load(path: str | Path, weights: str | None = None) -> Model:
             _check_packages(specs, json.loads(attributes.get(PACKAGES, "[]")))
             shared = (json.loads(attributes.get(name, "[]")) for name in ("numbers", "reads"))  # older files have none
             chain = _chain(specs, json.loads(attributes["sites"]), *shared)
-            of_x, of_y = _scaling(file, "x", chain.n_in), _scaling(file, "y", chain.n_out)
-            kept = {name: files.array(file, f"weights/{name}") for name in files.names(file, "weights")}
+            scalings, kept = files.arrays(file, "scaling"), files.arrays(file, "weights")
+            of_x, of_y = _scaling(scalings, "x", chain.n_in), _scaling(scalings, "y", chain.n_out)
             for flat in kept.values():
                 _check_weights(flat, chain)
             classes = files.array(file, "classes") if "classes" in set(file) else None
             if classes is not None and classes.dtype.kind == "S":
                 classes = np.array(files.texts(classes))
             columns = columns_of(files.array(file, "columns"), chain.n_in) if "columns" in set(file) else None
-            last = files.names(file, "stream") if "stream" in set(file) else []
-            stream = {name: files.array(file, f"stream/{name}") for name in last}
+            stream = files.arrays(file, "stream") if "stream" in set(file) else {}
             _check_stream(stream, chain)
         autoencoder = bool(attributes["autoencoder"])
         one_dimensional = bool(attributes.get("one_dimensional", False))  # older files do not say
@@ -132,13 +133,6 @@ def load(path: str | Path, weights: str | None = None) -> Model:
         raise UsageError(f"{path} is not a model: {why}") from None
     except (*DAMAGE, ArithmeticError, LookupError) as error:
         raise UsageError(f"{path} is not a model: {first_line(error)}") from None
-
-
-def _packages(chain: Chain) -> dict[str, str]:
-    """Makes the attribute that says which parts of a net come from which other packages; {} if none do."""
-    needed = {entry for map_ in chain.maps for entry in from_packages(map_.spec())}
-    found = [[*entry, _package(*entry)] for entry in sorted(needed)]
-    return {PACKAGES: json.dumps(found)} if found else {}
 
 
 def from_packages(spec: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -165,8 +159,8 @@ def _package(group: str, name: str) -> str:
 def _check_packages(specs: list[dict[str, Any]], listed: list[list[str]]) -> None:
     """Raises UsageError if a part of a net comes from a package that is not installed here.
 
-    specs: of the maps.
-    listed: from `_packages`; older files have none.
+    specs: the specs of the maps.
+    listed: the attribute `PACKAGES`; older files have none.
     """
     known = {(group, name): f"{package}, " for group, name, package in listed}
     for group, name in (entry for spec in specs for entry in from_packages(spec)):
@@ -181,7 +175,7 @@ def _no_number(text: str) -> float:
 
 
 def _ensure(condition: Any, otherwise: str) -> None:
-    """Raises ValueError with these words if a condition does not hold: the file is then no model."""
+    """Raises ValueError with these words if a condition does not hold, since the file is then not a model."""
     if not condition:
         raise ValueError(otherwise)
 
@@ -236,10 +230,9 @@ def _check_stream(held: dict[str, Array], chain: Chain) -> None:
     _ensure(not held or (complete and all(np.isfinite(A).all() for A in held.values())), "its stream cannot go on")
 
 
-def _scaling(file: Any, side: str, size: int) -> Scaling:
-    """Reads the scaling of the `size` columns of a side, "x" or "y".  Raises ValueError."""
-    named = [name for name in files.names(file, "scaling") if name.startswith(f"{side}_")]
-    arrays = {name[2:]: files.array(file, f"scaling/{name}") for name in named}
+def _scaling(held: dict[str, Array], side: str, size: int) -> Scaling:
+    """Makes the scaling of the `size` columns of a side, "x" or "y", of the arrays of a file.  Raises ValueError."""
+    arrays = {name[2:]: array for name, array in held.items() if name.startswith(f"{side}_")}
     every, positive = [*arrays.values()], [arrays["scale"], arrays.get("limit", np.ones(size))]
     _ensure(all(array.shape == (size,) for array in every), "its scaling is of other columns than its maps")
     numbers = all(array.dtype.kind == "f" for array in every) and np.isfinite(every).all()

@@ -43,8 +43,8 @@ SHOWN = 5
 class Picture:
     """Is a picture with its title.
 
-    name: of its file.
-    caption: what it shows, in sentences.
+    name: the name of its file.
+    caption: sentences that say what it shows.
     """
 
     name: str
@@ -143,7 +143,7 @@ def thinned(net: Net) -> Codes:
 
 
 def groups_of(data: Dataset) -> tuple[Array, Array] | None:
-    """Returns the group of each training and each validation point, a whole number: that of the data, or its class."""
+    """Returns the group of each training and validation point, a whole number: that in the data, or its class."""
     if data.groups is not None or data.classes is None:
         return data.groups
     names = data.classes if data.classes.dtype.kind in "iu" else np.arange(len(data.classes))
@@ -281,7 +281,7 @@ def retrieval(result: Result, kept: Array, asked: Array, name: str) -> Picture:
 
 
 def nearest(result: Result, net: Net, kept: Array, asked: Array, name: str) -> Picture:
-    """Makes the picture of validation points and of the training points whose bits differ least from theirs."""
+    """Makes the picture of validation points and of the training points whose bits differ least."""
     data, groups = net.data, groups_of(net.data)
     rows = kept[np.argsort(hamming(*bits(net, kept, asked)), axis=1, kind="stable")[:, :SHOWN]].T
     shape = image_shape(data)

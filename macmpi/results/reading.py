@@ -73,7 +73,7 @@ def read(path: Path, name: str) -> Result:
     """Reads a run directory; parts that cannot be read are named in `missing`.
 
     path: the folder.
-    name: of the run in a report.
+    name: the name of the run in a report.
     Raises UsageError if there is no run or no curve.
     """
     if not os.path.isdir(path):

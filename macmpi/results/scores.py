@@ -132,9 +132,9 @@ def _r2(value: float) -> str:
 def numbers_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
     """Sums e^2, |e|, y, y^2 and 1 with e = f - y over points, by output: (5 L,).
 
-    Y, F: (n, L), scaled.  A missing target, NaN, adds to no sum.  Y may be [Y, V], (n, 2 L): then the weight of each
-        target is that of its point times its own V.
-    weights: of the points, (n,).
+    Y, F: (n, L), scaled.  A missing target, NaN, adds to no sum.  Y may be [Y, V], (n, 2 L); the weight of each target
+        is then the weight of its point times its own V.
+    weights: the weights of the points, (n,).
     """
     Y, V = Y[:, : F.shape[1]].astype(np.float64, copy=False), Y[:, F.shape[1] :]
     E, seen = np.asarray(F - Y, np.float64), ~np.isnan(Y)
@@ -166,7 +166,7 @@ def label_sums(Y: Array, F: Array, weights: Array | None = None) -> Array:
 
     Y (n, C): one-hot.
     F (n, C): the outputs before the softmax.
-    weights (n,): of the points.
+    weights (n,): the weights of the points.
     """
     C = Y.shape[1]
     true, named = Y.argmax(axis=1), F.argmax(axis=1)
@@ -192,7 +192,7 @@ def sums_of(Y: Array, F: Array, labels: bool, weights: Array | None = None) -> A
 
     Y, F: (n, L); Y may be [Y, V], (n, 2 L).
     labels: whether Y has labels.
-    weights (n,): of the points.
+    weights (n,): the weights of the points.
     """
     return (label_sums if labels else numbers_sums)(Y, F, weights)
 
@@ -201,7 +201,7 @@ def scores_of(sums: Array, scale: Array, classes: Array | None) -> Numbers | Lab
     """Computes scores from `sums_of`.
 
     scale (L,): the data's units for one scaled unit.
-    classes (C,): of labels; None: the outputs are numbers.
+    classes (C,): the classes of labels; None: the outputs are numbers.
     """
     return numbers_of(sums, scale) if classes is None else labels_of(sums, classes)
 

@@ -74,8 +74,8 @@ class WSolver:
     activations -- the activations under which it can fit units; None for all elementwise ones;
     exact -- whether it ends in the minimum from any start;
     handles -- the demands that it handles (macmpi/demand.py):
-        SHARDED: it reads points only through sums over runs of them; a solver that does not is given only some rows
-            where no rank holds all points;
+        SHARDED: it reads points only through sums over ranges of them; other solvers get only some rows where no rank
+            holds all points;
         RESTRAINED: it obeys the restraints of the problem (l1, groups, bounds);
         SPARSE: it leaves weights that do not exist at 0 (UnitProblem.exists, Map.zero_missing), for instance by
             UnitWhitening(problem.parts()) of grams.py;
@@ -137,7 +137,7 @@ class Thresholded(WSolver):
 
     The inner solver solves the same problem with sigmoids in place of bits.  The new weights of a unit are kept where
     its own objective does not rise.  Targets t are bits, shifted where there are multipliers.
-    Cost: that of the inner solver, and 2 passes.
+    Cost: the cost of the inner solver, and 2 passes.
     """
 
     inner: WSolver

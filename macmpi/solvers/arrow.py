@@ -49,7 +49,7 @@ class Arrow:
     root: B; model: the model in the coordinates alone; residual: r.
     inverses (n, m, m): S^-1; or (C_K^-1 + (B J_{K+1})^T B J_{K+1})^-1 where the last site has fewer units than the net
         has outputs.
-    weights (n,): of the points, or None.
+    weights (n,): the weights of the points, or None.
     """
 
     problem: ZProblem
@@ -90,7 +90,7 @@ class Arrow:
         return self._followed(terms, self.solved(self.residual - moved))
 
     def add_slope(self, out: Blocks) -> None:
-        """Adds G^T B^T S^-1 r, which is minus the gradient by W of min over Z of E_Q.  Cost: 2 passes."""
+        """Adds G^T B^T S^-1 r, which is minus the gradient with respect to W of min over Z of E_Q.  Cost: 2 passes."""
         self._pull(weighed(self.solved(self.residual), self.weights), out)
 
     def add_product(self, changes: Blocks, share: float, out: Blocks) -> None:
@@ -120,7 +120,8 @@ class Arrow:
     def draws(self, random: Stream) -> Iterator[tuple[Tape, Array]]:
         """Draws random rows (B G_k)^T u with E[u u^T] = S^-1 for each segment, and returns them with its tape.
 
-        G_k is the derivative of the net's outputs by the outputs of segment k; the mean square of the rows is a metric.
+        G_k is the derivative of the net's outputs with respect to the outputs of segment k; the mean square of the rows
+        is a metric.
         """
 
         def signs(shape: tuple[int, ...]) -> Array:
@@ -186,7 +187,7 @@ def _add(tape: Tape, slopes: Sequence[Array], out: Blocks) -> None:
 
 
 def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
-    """Makes the model at the weights and coordinates of a problem.  weights (n,): of its points, or None.
+    """Makes the model at the weights and coordinates of a problem.  weights (n,): those of its points, or None.
 
     Cost: a pass, H_k passes through J_{k+1}, and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
     """
@@ -205,7 +206,8 @@ def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
 def _eliminated(model: Linearised) -> Array:
     """Computes S^-1 for S = I + E C_K E^T with E = B J_{K+1}, or (C_K^-1 + E^T E)^-1 where that matrix is smaller.
 
-    C_k = M_k^-1 + J_k C_{k-1} J_k^T is the covariance of the coordinates of site k by the constraints up to it.
+    C_k = M_k^-1 + J_k C_{k-1} J_k^T is the covariance of the coordinates of site k under the constraints up to this
+    site.
     """
     (n, L), dtype = model.residual.shape, model.residual.dtype
     C = np.tile(dense(model.metrics[0].inverse, model.sizes[0]), (n, 1, 1))

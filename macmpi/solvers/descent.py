@@ -175,8 +175,9 @@ class Descent:
         """Lowers the objective of each row from `start` (m, P), and returns the rows and their objectives (m,).
 
         No objective rises.
-        objective, with_gradient: compute the objectives (m,) of rows; the latter also their gradients (m, P).
-        from_rank0: that of SharedMatrix, where ranks compute values and gradients together.  Collective: where it is.
+        objective, with_gradient: functions that compute the objectives (m,) of rows, and the objectives with gradients
+            (m, P).
+        from_rank0: as in SharedMatrix, where ranks compute values and gradients together.  Collective: as from_rank0.
         """
         X, direction = start.copy(), self.directions(with_gradient, from_rank0)
         f, G = _finite(*with_gradient(X))
@@ -274,10 +275,10 @@ def conjugate_gradients(
     """Solves S x = r for each row by preconditioned CG, and returns start + the sum of its steps.
 
     It overwrites `start` and R.
-    R: the right sides, of the rows' shape; product, precondition: S and the preconditioner.
+    R: the right sides, in the rows' shape; product, precondition: S and the preconditioner.
     tolerance: a row is done, and masked from then on, once its preconditioned residual has fallen to this share.
     live: the rows that are solved; others stay.
-    from_rank0: that of SharedMatrix.
+    from_rank0: as in SharedMatrix.
     taken: is called with the step lengths of each iteration, and whether it is the first.
     Collective: where `product`, from_rank0 or `taken` are.
     """

@@ -170,8 +170,8 @@ class SGDW(WSolver):
     ) -> tuple[Array, Array]:
         """Takes a step for each minibatch, and returns phi and the velocity after the last one.
 
-        phi, velocity (m, P): those before the first step.
-        batches: the rows of each minibatch; gradient: gradient(phi, rows) is that of a minibatch.
+        phi, velocity (m, P): their values before the first step.
+        batches: the rows of each minibatch; gradient: gradient(phi, rows) is the gradient of a minibatch.
         """
         for rows in batches:
             velocity = self.momentum * velocity - rate * gradient(phi, rows)

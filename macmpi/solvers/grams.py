@@ -29,10 +29,10 @@ GRAM = 1.8
 
 @dataclass(frozen=True)
 class LayerGram:
-    """The Gram of a layer's inputs A (N, D), with what else the regressions of its units have in common.
+    """The Gram of a layer's inputs A (N, D), and what else the regressions of its units have in common.
 
     G (D + 1, D + 1): [A, 1]^T [A, 1]; only its upper half must be known.
-    ridge: that of each unit's regression.
+    ridge: the ridge of each unit's regression.
     dtype: the precision of A.
     bias: whether units have biases; without them G is A^T A (D, D).
     activation: the name of the units' activation.
@@ -70,7 +70,7 @@ class System:
         """Sums G over points, float64; or some rows of it from the diagonal on, the rest 0.
 
         bias: whether units have biases; rows: the rows of G, None for all.
-        weights (N,): of the rows of the inputs, or None.  Collective: where `over_points` is.
+        weights (N,): the weights of the rows of the inputs, or None.  Collective: where `over_points` is.
         """
 
         def part(points: slice) -> tuple[Array, ...]:
@@ -104,7 +104,7 @@ class System:
         return L if whole(len(L)) else np.asfortranarray(np.tril(L))
 
     def prepare(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
-        """Computes the factor; for a sparse layer, prepares those for each set of inputs.
+        """Computes the factor; for a sparse layer, prepares the factors for each set of inputs.
 
         Collective: where `shared_matrix` is.
         """
@@ -121,8 +121,8 @@ def metric_of(G: Array, added: Array | float) -> Array:
 class MetricSystem(System):
     """The metric G + ridge / steepest^2 I in which the units of a layer measure their steps.
 
-    steepest is the largest slope of the activation: a unit whose slope is that everywhere has this curvature, but for a
-    factor.  The diagonal of biases has no ridge.
+    steepest is the largest slope of the activation: a unit whose slope is that everywhere has this curvature, except
+    for a factor.  The diagonal of biases has no ridge.
     """
 
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Array:
@@ -175,7 +175,7 @@ def inputs_gram(step: Step, weights: Array | None = None) -> Array:
     """Computes the Gram of the inputs of a linear map: of [A, 1], or of A without biases.
 
     For other maps it returns the sum over points of the mean square of their inputs: (1, 1).
-    weights (n,): of the points, or None.
+    weights (n,): the weights of the points, or None.
     """
     if "linear" in step.map.own.capabilities:
         A = step.map.unfold(step.A)

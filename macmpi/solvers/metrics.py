@@ -31,11 +31,11 @@ class Seen:
 
     tape: the net, linearised at these points.
     Y (n, L): their targets.
-    residual (n, n_out): minus the derivative of each loss by the outputs.
+    residual (n, n_out): minus the derivative of each loss with respect to the outputs.
     probed: the points from which Grams and metrics are computed; weighted points may occur several times.
-    weights (n,): of the points, with mean 1 over all points; None where all are 1.
-    roots (m, 1): square roots of the weights of the probed points in means of curvatures and of products of slopes, the
-        only ones in nets whose points have them; None where points count equally.
+    weights (n,): the weights of the points, with mean 1 over all points; None where all are 1.
+    roots (m, 1): square roots of the weights of the probed points in means of curvatures and of products of slopes;
+        None where points count equally.
     """
 
     tape: Tape
@@ -52,7 +52,7 @@ class Seen:
 
     @property
     def few(self) -> Seen:
-        """The net at the probed points alone, with weights 1."""
+        """The net at only the probed points, with weights 1."""
         rows = self.probed
         heavy = 1.0 if self.weights is None else self.weights[rows, None].astype(self.residual.dtype, copy=False)
         return Seen(self.tape.of_rows(rows), self.Y[rows], self.residual[rows] / heavy, EVERY)

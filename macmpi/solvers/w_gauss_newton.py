@@ -269,7 +269,7 @@ class HessianFreeW(WSolver):
     def _direction(
         self, problem: SegmentProblem, theta: Array, G: Array, cg_iterations: int, over_points: OverPoints
     ) -> Array:
-        """Computes p (1, P) by CG.  Each run of points is linearised once, and its tape kept."""
+        """Computes p (1, P) by CG.  Each range of points is linearised once, and its tape kept."""
         tapes: dict[int, tuple[Tape, Root]] = {}
 
         def linearise(rows: slice) -> tuple[Array, ...]:
@@ -318,7 +318,7 @@ def layer_metrics(problem: SegmentProblem, tapes: dict[int, Tape], over_points: 
     """Computes the metric M_k of each layer of a segment, as the weighted mean over all points.
 
     It returns {} where a layer is not dense or shares its weights, or a map between layers is not elementwise.
-    tapes: the tape of each run of points, by the first point.  Collective: where `over_points` is.
+    tapes: the tape of each range of points, by the first point.  Collective: where `over_points` is.
     """
     segment = problem.segment
     if not all(map(is_dense, segment.fitted)) or sum(b is not None for b in segment.blocks) > len(segment.fitted):

@@ -63,7 +63,7 @@ class RestrainedBlock(NamedTuple):
     """The restraint on a block of weights.
 
     penalised: which weights ridge and restraint hold for, of the weights' shape.
-    restraint: the restraint on these.
+    restraint: the restraint on these weights.
     exists: which weights exist; None where all do.
     """
 
@@ -88,7 +88,7 @@ class RestrainedBlock(NamedTuple):
 
 
 def together(joins: bool, values: Array, by: Callable[[Array], Any] = np.sum) -> Array:
-    """Returns the values (w,) of rows as they are or, where a restraint couples the rows, by(values) for each row."""
+    """Returns the values (w,) of rows or, if a restraint couples the rows (`joins`), by(values) for each of them."""
     return np.full(len(values), by(values)) if joins else values
 
 
@@ -98,15 +98,15 @@ class WProblem:
 
     The objectives are sums over points.
 
-    inputs (N, D), targets (N, w): of the points.
-    ridge: that of each unit, or of the segment.
+    inputs (N, D), targets (N, w): those of the points.
+    ridge: the ridge of each unit, or of the segment.
     key: (seed, iteration, segment), by which a stochastic solver chooses its random streams.
     shared: the Gram of the layer's inputs, its upper half at least, or None.
     factor: what the solver's `System.prepare` made of the Gram, or None.
     points: the number of all points, or the sum of their weights; 0 where it is the number of targets here.
     shared_matrix: how ranks that solve the problem together share work that does not depend on points, and agree on
         decisions.
-    point_weights (N,): of the points; None where all are 1.
+    point_weights (N,): the weights of the points; None where all are 1.
 
     by_unit -- whether the rows of theta are units.
     """
@@ -277,8 +277,9 @@ class SegmentProblem(WProblem):
 
     segment: f_k, with parameter blocks numbered from 0.
     loss: the loss of its outputs, which is the squared error where they are compared with coordinates.
-    shapes: those of the blocks.
-    ridges, restraints: those of each block; () where all have `ridge`, and where none has a restraint.
+    shapes: the shapes of the blocks.
+    ridges, restraints: the ridge and the restraint of each block; () where all have `ridge`, and where none has a
+        restraint.
     """
 
     segment: Segment

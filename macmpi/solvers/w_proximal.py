@@ -50,7 +50,7 @@ after a refusal.  An iteration begins with at least LEAST times the estimate of 
 class Quadratic:
     """The restrained quadratics of some rows (w, P).  H (P, P), start (w, P), slope, scale (w,): H, a, c and s above.
 
-    penalised (w, P): where the restraint holds; low, high (w, P): bounds.  Rows that it couples have one scale.
+    penalised (w, P): where the restraint holds; low, high (w, P): bounds.  Coupled rows have one scale.
     """
 
     H: Array
@@ -90,7 +90,7 @@ class Quadratic:
         return np.sqrt(np.square(W).sum(axis=0)) * self.grouped
 
     def solved(self, to_the_end: bool) -> Array:
-        """Minimises each row, exactly or roughly; keeps the start, which is within the bounds, where that is no better.
+        """Minimises each row, exactly or roughly; keeps the start, which is within the bounds, if nothing is better.
 
         A round is a proximal step, which finds the weights that are 0 or at bounds, and a Newton step of the others.
         Rows that are not coupled and are solved exactly begin with all weights 0, and each round first moves the FEW
@@ -128,7 +128,7 @@ class Quadratic:
         return X
 
     def _shrunk(self, W: Array, gradient: Array, curvature: Array, at: Any) -> Array:
-        """Does what `proximal` does without groups, for the weights `at` some places; arrays hold these alone."""
+        """Computes `proximal` without groups for the weights at the places `at`; the arrays hold only these weights."""
         x = W - gradient / curvature
         x = np.copysign(np.maximum(np.abs(x) - self.l1[at] / curvature, 0.0), x)
         return np.clip(x, self.low[at], self.high[at]) + 0.0
@@ -243,7 +243,7 @@ class ProximalW(WSolver):
     system: ClassVar[System] = MetricSystem()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates flops a point: those of passes, and for each unit those of a system in about half of its inputs."""
+        """Estimates flops per point: passes, and for each unit a system in about half of its inputs."""
         return super().effort(n_in, units, points) + units * n_in**3 / 8.0 / points
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:

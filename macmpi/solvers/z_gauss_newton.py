@@ -157,7 +157,7 @@ def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iteratio
     """Counts the flops of each kind of direction for one point.
 
     sizes: (H_1, ..., H_K); outputs: L; passes: the flops of a pass through J_2, ..., J_{K+1}.
-    cg_iterations: the most iterations of CG, which also stops after as many as the system has unknowns.
+    cg_iterations: the largest number of CG iterations; their number is never above that of the unknowns.
     """
     H, L = sum(sizes), outputs
     squares = sum(h * h for h in sizes)
@@ -185,7 +185,7 @@ def dual_preconditioner(
     The mean is over a sample of points, and is computed segment by segment from the first site.  Where the last segment
     ends in a linear map with more outputs than inputs, the inverse is applied by Woodbury's formula.
     sample: the Z-problem of the sample; average: computes means over it.
-    dtype, made: the precision in which it is applied, and that in which it is computed.
+    dtype, made: the precisions in which it is applied, and in which it is computed.
     """
     weights, sites = [W.astype(made) for W in sample.weights], [A.astype(made) for A in sample.ahead(sample.Z)]
     segments = sample.segments
@@ -331,7 +331,7 @@ class AlternatingZ:
     where for k = K the loss takes the place of the second term.  This is the Z-problem of a net with one site, which
     `GaussNewtonZ` solves.
 
-    Cost of a sweep: that of an iteration of gauss_newton, and one pass for each forward value.
+    Cost of a sweep: an iteration of gauss_newton, and one pass for each forward value.
     """
 
     iterations: int = 1

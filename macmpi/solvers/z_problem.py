@@ -109,7 +109,7 @@ class ZProblem:
         return [f - z for f, z in zip(F[:-1], self.sites(Z), strict=True)]
 
     def pulls(self, missed: Sequence[Array], F: Array) -> list[Array]:
-        """Computes the derivatives of the objective by the outputs of each segment: M_k c_k, and that of the loss at F.
+        """Computes the objective's derivatives with respect to the outputs of segments: M_k c_k, and the loss's at F.
 
         missed: c_1, ..., c_K; F: the outputs of the net.
         """

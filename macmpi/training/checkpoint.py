@@ -1,4 +1,4 @@
-"""A checkpoint is a State written down as named values; a crash at any moment leaves a good one behind.
+"""A checkpoint is a State in a file, as named values; a crash at any moment leaves a good checkpoint behind.
 
 If no rank has the rows of all points, each writes its own rows, one rank after the other, into plain datasets whose
 places in the file are known.  Rank 0 makes the file under a temporary name, with everything else, and seals and renames
@@ -60,7 +60,7 @@ def rows_of_points(state: State[Any]) -> dict[str, Array]:
 
 
 def digest(state: State[Any], *more: Array) -> str:
-    """Computes SHA-256 of the values of a State that all ranks have alike, and of more arrays.
+    """Computes SHA-256 of the values of a State that are the same on all ranks, and of more arrays.
 
     These are all values but the rows of points and the times.
     """
@@ -76,11 +76,11 @@ def with_rows(state: State[RecordT], rows: dict[str, Any]) -> State[RecordT]:
 
 
 def save(folder: Path, state: State[Any], attributes: dict[str, Any], keep: int) -> Path:
-    """Writes the state as folder/iteration-NNNNNN.h5 and keeps it with the `keep` - 1 before it.  Raises OSError.
+    """Writes the state as folder/iteration-NNNNNN.h5 and keeps it and the `keep` - 1 before it.  Raises OSError.
 
-    Checkpoints of later iterations are removed: they are damaged, or their iterations are being computed again.
+    Checkpoints of later iterations are removed, since they are damaged or their iterations are computed again.
 
-    attributes: with the id of the run.
+    attributes: attributes of the file, among them the id of the run.
     """
     folder.mkdir(parents=True, exist_ok=True)
     path, run = path_of(folder, state.iteration), attributes.get(files.RUN, "")
@@ -106,13 +106,13 @@ def written(state: State[Any], attributes: dict[str, Any]) -> tuple[dict[str, An
 
 
 def split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Splits values into arrays and others."""
+    """Splits values into arrays and other values."""
     arrays = {name: value for name, value in values.items() if isinstance(value, np.ndarray)}
     return arrays, {name: value for name, value in values.items() if name not in arrays}
 
 
 def prune(folder: Path, path: Path, keep: int, run: str) -> None:
-    """Removes all checkpoints of a run but `path` and the `keep` - 1 before it."""
+    """Removes all checkpoints of a run except `path` and the `keep` - 1 before it."""
     paths = saved(folder)
     at = paths.index(path)
     for other in [*paths[:at], *paths[at + keep :]]:
@@ -130,8 +130,8 @@ def saved(folder: Path) -> list[Path]:
 def read(path: Path, without_points: bool = False) -> tuple[State[Any], dict[str, Any]]:
     """Reads state and attributes of a checkpoint, and verifies every byte.  Raises UsageError or one of `DAMAGE`.
 
-    without_points: whether arrays with a row for each point stay on the disk, as too large for one rank; they are then
-        empty.
+    without_points: whether arrays with a row for each point are not read, since they are too large for one rank; they
+        are then empty.
     """
     with path.open("rb") as content, files.unsealed(content) as file:
         labels = {k: v.item() if isinstance(v, np.generic) else v for k, v in file.attrs.items()}
@@ -239,7 +239,7 @@ def _end(partial: Path, iteration: int, keep: int, run: str) -> None:
 def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) -> State[Any]:
     """Reads this rank's rows of points into the state of a checkpoint that was read without them.
 
-    path: of the checkpoint.
+    path: the path of the checkpoint.
     Raises UsageError.  Collective: no.
     """
     held = points.held(rank)
@@ -255,9 +255,10 @@ def rows_of(path: Path, state: State[Any], points: PointPartition, rank: int) ->
 
 
 def check_same_checkpoint(path: Path, team: Team) -> None:
-    """Raises UsageError, naming ranks and hosts, if some have no such file, or another one than rank 0.
+    """Raises UsageError, naming ranks and hosts, if some ranks do not see this file, or see another file than rank 0.
 
-    Their seals are compared; a rank that sees another file than rank 0 verifies its bytes first.  Collective: yes.
+    The seals of the files are compared; a rank that sees another file than rank 0 verifies its bytes first.
+    Collective: yes.
     """
     first = team.from_root(lambda: files.identity(path))
 
@@ -287,8 +288,8 @@ class ByRank0:
     def check(self, folder: Path, path: Callable[[], Path | None], team: Team) -> None:
         """Raises UsageError if ranks do not see the files that they have to read and write.  Collective: yes.
 
-        folder: of the run; it need not exist yet.
-        path: path() is rank 0's checkpoint, on rank 0.
+        folder: the folder of the run; it need not exist yet.
+        path: path() returns, on rank 0, its checkpoint.
         """
 
     def save(self, folder: Path, state: State[Any], attributes: dict[str, Any], keep: int, team: Team) -> None:
@@ -359,8 +360,8 @@ class ByAll(ByRank0):
     def check_folder(self, folder: Path, team: Team) -> None:
         """Raises UsageError, naming ranks and hosts, if some do not see rank 0's folder.
 
-        Rank 0 makes a file for a moment, in the folder of the checkpoints, or if that does not exist yet in the nearest
-        folder above it; the others look for the file.  Collective: yes.
+        Rank 0 makes a file for a moment, in the folder of the checkpoints or, if there is none yet, in the nearest
+        folder above it; the other ranks look for the file.  Collective: yes.
         """
         places = [folder / "checkpoints", folder, *folder.absolute().parents]
 

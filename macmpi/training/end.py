@@ -1,9 +1,9 @@
-"""A run ends where its numbers stop being finite, or with the weights with which a model predicts.
+"""A run ends when its numbers stop being finite, or with the weights with which a model predicts.
 
 These weights have the lowest validation error, and are never worse than a constant.  Or they come from a refit, which
-repeats the training on training and validation points together.  Validation has found after how many iterations the net
-generalises best, so the refit takes as many and gains the points that were held out.  That pays if points are few, or
-if the net knows its training points far better than others; "auto" refits then.
+repeats the training on training and validation points together.  Validation has found the number of iterations after
+which the net generalises best, so the refit takes as many and also uses the points that were held out.  This pays if
+points are few, or if the errors at training points are far lower than at others; "auto" then refits.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ GAP = 2.0
 """With many points "auto" refits if the best weights' validation error is at least this times their training error."""
 
 SAME = 1e-9
-"""Errors that differ by no more than this share are the same but for rounding."""
+"""Errors that differ by no more than this share are the same up to rounding."""
 
 LITTLE = 0.01
 """A run that ends above the best constant by less than this share has not gone wrong: there was nothing to learn."""
@@ -52,9 +52,9 @@ NOWHERE = -np.inf
 
 
 def bad_places(state: State[Any], first: int = 0) -> dict[str, float]:
-    """Computes `first_bad` of the coordinates and of the weights; the largest over the ranks is the first place.
+    """Computes `first_bad` of the coordinates and of the weights; the largest value over the ranks is the first place.
 
-    first: the number of the first point of which the state holds coordinates.
+    first: the number of the first point whose coordinates the state holds.
     """
     return {"bad_z": first_bad(state.Z, first * state.Z.shape[1]), "bad_w": first_bad(state.weights)}
 
@@ -75,7 +75,7 @@ def wrong_places(
     """Makes the error for numbers that are not finite, which is the same on every rank; None if all are finite.
 
     places: the largest `bad_places` over the ranks.
-    stepped: words for what moved the weights.
+    stepped: a phrase that says what moved the weights.
     """
     if places["bad_z"] > NOWHERE:
         point, column = divmod(int(-places["bad_z"]), sum(chain.site_sizes))
@@ -112,13 +112,13 @@ def wrong_errors(errors: Errors, iteration: int, remedy: str) -> NumericalError 
 def went_wrong(error: float, constant: float, start: float | None, poor: bool) -> bool:
     """Tells whether a run went wrong, by its last training error.
 
-    A run that has not learnt yet is where it started, and one that is near the best constant has lost little: neither
-    went wrong.
+    A run that has not learnt yet is still at its start, and a run near the best constant has lost little: neither of
+    them went wrong.
 
     error: E1 without a ridge.
     constant: the error of the best constant, 0 if there is none to compare with.
-    start: the error at the start, if it is known.
-    poor: whether the best weights are no better than that constant.
+    start: the error at the start, or None if it is unknown.
+    poor: whether the best weights are no better than the constant.
     """
     if poor:
         return constant > 0.0 and error > FAR * constant and (start is None or error > start)
@@ -126,10 +126,10 @@ def went_wrong(error: float, constant: float, start: float | None, poor: bool) -
 
 
 def kept(iteration: int, gives_constant: bool) -> str:
-    """Says which weights the model has after training went wrong.
+    """Writes which weights the model has after training went wrong.
 
-    iteration: of the best weights.
-    gives_constant: whether the model gives the best constant instead, as that was better.
+    iteration: the iteration of the best weights.
+    gives_constant: whether the model predicts the best constant instead, since this was better.
     """
     if gives_constant:
         return "the model gives the best constant, as no weights of before were better"
@@ -140,11 +140,11 @@ def kept(iteration: int, gives_constant: bool) -> str:
 def gone_wrong(
     iteration: int, error: float, constant: float, name: str, remedy: str, gives_constant: bool = False
 ) -> str:
-    """Says that a run has ended worse than a constant, and which weights the model has.
+    """Writes that a run has ended worse than a constant, and which weights the model has.
 
     iteration, gives_constant: as in `kept`.
     error, constant: as in `went_wrong`.
-    name: of the constant.
+    name: the name of the constant.
     remedy: words for what may help.
     """
     return (
@@ -163,7 +163,7 @@ def broken(
 ) -> NumericalError:
     """Makes the error for a sweep that a library has ended on this rank.
 
-    problem: says which problem was the last one made here.
+    problem: identifies the last problem that this rank made.
     first: as in `bad_places`.
     """
     if (wrong := wrong_places(chain, state.iteration + 1, bad_places(state, first))) is not None:
@@ -194,7 +194,7 @@ def _locate(sizes: Sequence[int], at: int) -> tuple[int, int]:
 
 
 def is_poor(error: float, constant: float) -> bool:
-    """Tells whether a training error, without a ridge, is above that of the best constant, or is not a number."""
+    """Tells whether a training error without a ridge is not a number, or is above the error of the best constant."""
     return not error <= constant * (1.0 + SAME)
 
 
@@ -203,10 +203,10 @@ class Best:
     """Holds the best weights of a run.
 
     weights: (P,).
-    iteration: after which the run had them; 0 if they give the best constant.
-    errors: of these weights.
-    last: whether the run ended with them.
-    constant: whether they give the best constant, since no others were better.
+    iteration: the iteration after which the run had these weights; 0 if they predict the best constant.
+    errors: the errors of these weights.
+    last: whether the run ended with these weights.
+    constant: whether they predict the best constant, since no other weights were better.
     """
 
     weights: Array
@@ -217,12 +217,12 @@ class Best:
 
 
 def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors, constant: float) -> Best:
-    """Chooses the weights of the lowest validation error, from all iterations and from after the postprocessing.
+    """Chooses the weights with the lowest validation error, from all iterations and from the end of postprocessing.
 
     For a stream, whose pieces differ, it chooses the last weights.
 
     after, errors: the state after postprocessing, and its errors.
-    constant: E1 of the best constant; weights with a training error above it are chosen only if all weights have one.
+    constant: E1 of the best constant; weights with a larger training error are chosen only if all weights have one.
     Cost: an evaluation.  Collective: yes.
     """
     if method.plan.resolved.stochastic.stream:
@@ -236,7 +236,7 @@ def best_of(method: Method, state: State[Any], after: State[Any], errors: Errors
 def or_constant(best: Best, method: Method, after: State[Any], data: Dataset) -> Best:
     """Returns weights that give the best constant, if these are better than the best weights.  Collective: yes.
 
-    An output layer without biases can give no constant, and a convolution perhaps none that is better.
+    An output layer without biases cannot predict a constant, and the constant of a convolution may not be better.
     """
     parts, plan = method.parts, method.plan
     points = parts.over_points, parts.points.total_weight, data.weights
@@ -280,7 +280,7 @@ def scored(parts: HalfStepContext, weights: Array, data: Dataset) -> Numbers | L
 class Refit:
     """Holds the weights (P,) of the refit, and their E1 on all n points.
 
-    better: whether that is below the E1 of the best weights before it, and below that of the best constant.
+    better: whether this E1 is below that of the best weights before the refit, and below that of the best constant.
     """
 
     weights: Array
@@ -297,10 +297,10 @@ class Refit:
 
 
 def iterations_of(of: Resolved, best: Best, errors: Array) -> int:
-    """Chooses the number of iterations of the refit; 0: no refit is wanted.  Collective: no (rank 0).
+    """Chooses the number of iterations of the refit; 0 if there is no refit.  Collective: no (rank 0).
 
     It is the iteration with the least validation error, taken as the mean over an iteration, the one before and the one
-    after it: on few points the least error by itself is due to chance.
+    after it: on few points a single least error is due to chance.
 
     errors: the validation errors of the run (`History`).
     """
@@ -312,7 +312,7 @@ def iterations_of(of: Resolved, best: Best, errors: Array) -> int:
 
 
 def joined(data: Dataset, plan: Plan, whole: Plan, team: Team) -> Dataset:
-    """Joins training and validation points to one set of training points, in the scaling of the training points.
+    """Joins training and validation points to one set of training points, with the scaling of the training points.
 
     plan, whole: the plans of the run, and of the refit on all points.
     Cost: a copy of all points, one for the ranks of a node if they share memory.  Collective: yes.
@@ -344,7 +344,7 @@ def refit(
     first, best: the method of the run and its best weights.
     errors: the run's validation errors, by which the sizes of minibatches are chosen again.
     stopped: stopped() tells whether the refit must stop; collective.
-    begun: the state of a refit that was stopped, on all ranks, to go on with.
+    begun: the state of a stopped refit, which continues, on all ranks.
     keep: keep(state) is called with the state of a refit that stops; collective.
     Cost: the iterations, on all points.  Collective: yes.
     """

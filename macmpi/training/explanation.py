@@ -1,4 +1,4 @@
-"""--explain prints lines of a config that pin what was chosen, and says what every other "auto" stands for."""
+"""--explain prints config lines that pin the choices of macmpi, and says what every other "auto" stands for."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from macmpi.plan.plan import Plan
 def explanation(plan: Plan, sizes: Sizes) -> list[str]:
     """Writes the lines of --explain: lines of a config with their reasons, and comments.
 
-    sizes: of the data.  Collective: no.
+    sizes: the sizes of the data.  Collective: no.
     """
     of = plan.resolved
     said = dict(_by_the_run(plan, sizes))

@@ -69,7 +69,7 @@ def loaded(plan: Plan, source: Source, team: Team) -> Dataset:
 
 
 def sums_of(data: Dataset, of: Resolved) -> dict[str, str]:
-    """Computes SHA-256 of the data, and of the scaling of the model with which a run begins, which scales them."""
+    """Computes SHA-256 of the data, and of their scaling if it comes from the model with which a run begins."""
     begun_with = sum_of((data.scaling_x, data.scaling_y)) if of.start.method == "model" else ""
     return {"data_sha256": data.sha256, "start_sha256": begun_with}
 
@@ -83,10 +83,10 @@ def name_unread(of: Resolved) -> None:
 def prepare(
     request: Request, directory: RunDirectory | None, plan: Plan, data: Dataset, facts: dict[str, Any]
 ) -> Origin:
-    """Reads the start of the run, and makes the folder if that start, or the checkpoint to go on from, fits the run.
+    """Reads the start of the run or its checkpoint, and makes the folder if what was read fits the run.
 
     facts: the provenance.
-    Raises UsageError; Done if the run has ended, or NumericalError if it ended as training went wrong.
+    Raises UsageError; Done if the run has ended; NumericalError if it ended because training went wrong.
     Collective: no (rank 0).
     """
     if directory is None:
@@ -111,7 +111,7 @@ def prepare(
 def origin_of(plan: Plan, data: Dataset, given: Model | None = None) -> Origin:
     """Reads coordinates or weights for the start from a file, if the config names one.
 
-    given: a model that is taken instead of the file.
+    given: a model that is used instead of the file.
     Raises UsageError if they do not fit the run.
     """
     keys = plan.resolved.start

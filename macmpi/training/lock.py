@@ -33,11 +33,11 @@ ONE_NODE = ("localflock", "nolock", "local_lock=flock", "local_lock=all")
 class Lock:
     """Holds the lock file of a run directory; the end of its `with` gives the lock back.  Collective: no.
 
-    The file stays, says who held the lock last and whether that run has given it back, and is used again.
+    The file stays and is used again; it says who held the lock last, and whether this run has given it back.
 
-    If locks do not reach from node to node, or there are none, what the file says decides.  A run is refused if the
-    holder is alive on this host; or if the holder is on another host, has not given the lock back, and writes into the
-    folder while it is watched.  A run that was killed there refuses nobody.
+    If locks do not hold across nodes, or the file system has none, the content of the file decides.  A run is refused
+    if the holder is alive on this host; or if the holder is on another host, has not given the lock back, and writes
+    into the folder while this process watches it.  A run that was killed on another host blocks nobody.
     """
 
     def __init__(self, path: Path) -> None:
@@ -59,8 +59,8 @@ class Lock:
     def take(self) -> OSError | None:
         """Holds the lock if its file exists, and writes nothing.
 
-        Returns the error that `claim` would meet, or None.  It returns None, too, if there is no file, which `claim`
-        makes.  Raises UsageError, naming the holder, if another run holds the lock.
+        Returns the error that `claim` would meet, or None; also None if there is no file, since `claim` makes it.
+        Raises UsageError, naming the holder, if another run holds the lock.
         """
         try:
             self._hold(os.O_RDWR)
@@ -71,7 +71,7 @@ class Lock:
         return None
 
     def claim(self, run: str = "") -> None:
-        """Holds the lock, makes its file if there is none, and writes this process into it as the holder.
+        """Takes the lock, makes its file if there is none, and writes this process into the file as the holder.
 
         run: the id of the run.
         Raises UsageError, naming the holder, if another run holds it, or if no lock has written the file; OSError.
@@ -122,9 +122,9 @@ class Lock:
 def hold_folder(folder: Path, wait: bool = True) -> int | None:
     """Locks a folder itself; returns the open file whose closing releases it, or None if it cannot be locked.
 
-    Removing files from the folder does not release it.
+    Removing files from the folder does not release the lock.
 
-    wait: whether to wait for another process of this node that holds it.
+    wait: whether to wait for another process of this node that holds the lock.
     Collective: no.
     """
     with suppress(OSError):
@@ -154,7 +154,7 @@ def _lock(file: int) -> bool:
 
 
 def one_node_option(path: Path) -> str:
-    """Finds the mount option by which locks of `path`'s file system hold on one node alone; "" if there is none."""
+    """Finds the mount option that restricts locks of `path`'s file system to one node; "" if there is none."""
     deepest, options = -1, ""
     place = path.resolve()
     with suppress(OSError, ValueError):

@@ -37,9 +37,9 @@ DIVERGED, LATE = "diverged", "max_time"
 class TrainingJob:
     """Describes a run to be trained, with what its launch has found.
 
-    request: as the caller has made it.
+    request: the caller's request.
     directory: the run directory; None: no file is written.
-    state: of the checkpoint that the run goes on from; None: it begins.
+    state: the state of the checkpoint from which the run continues; None if the run begins.
     origin: the weights or coordinates that its start has read from a file.
     facts: its provenance, on rank 0.
     """
@@ -55,7 +55,7 @@ class TrainingJob:
 def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
     """Trains until the run ends, or until somebody stops it.  Collective: yes.
 
-    plan: of the run, and if a selection has changed the net, of the present one.
+    plan: the plan of the run or, if a selection has changed the net, of the present net.
     """
     process.ready()
     team.set_deadline(plan.resolved.run.deadline)
@@ -75,11 +75,11 @@ def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
 class Training:
     """Is the loop around a method, with records, decisions and checkpoints.  Collective: where a method says so.
 
-    settled: whether full MAC has settled, so that `method` takes the steps of all points at its end.
+    settled: whether full MAC has settled, so that `method` takes the steps on all points that follow it.
     """
 
     def __init__(self, job: TrainingJob, data: Dataset, team: Team, method: Method, settled: bool = False) -> None:
-        """Computes the errors to compare with, and opens the curve.  Collective: yes."""
+        """Computes the errors of constants, for comparison, and opens the curve.  Collective: yes."""
         self.job, self.data, self.team = job, data, team
         self.method, self.settled, plan = method, settled, method.plan
         request = job.request
@@ -129,7 +129,7 @@ class Training:
         return state
 
     def iterate(self, state: State[Any]) -> bool:
-        """Does one iteration, records it, and lets rank 0 decide; tells whether the run must stop here.
+        """Does one iteration and records it; then rank 0 decides.  Returns whether the run must stop here.
 
         Collective: yes.
         """
@@ -191,7 +191,7 @@ class Training:
         return stop
 
     def goes_on(self, state: State[Any]) -> bool:
-        """Tells whether full MAC has settled and the run goes on with steps of all points.  Collective: no."""
+        """Tells whether full MAC has settled and the run continues with steps on all points.  Collective: no."""
         left = self.plan.resolved.schedule.max_iterations - state.iteration
         return state.finished == "converged" and self.plan.finishing is not None and left > 0
 
@@ -226,10 +226,10 @@ class Training:
             raise
 
     def finish(self, state: State[Any], stopped: bool = False) -> Outcome:
-        """Postprocesses, records that, refits, and writes model.h5; the checkpoint keeps the state before.
+        """Postprocesses, records the result, refits, and writes model.h5; the checkpoint keeps the state before this.
 
-        The model of a run that has diverged has the best weights of before.  A refit that must stop before it has ended
-        is kept, and a resumed run goes on with it, or begins it again if no rank has all rows of points.
+        If a run has diverged, its model has the best earlier weights.  A refit that must stop before its end is kept,
+        and a resumed run continues the refit, or begins it again if no rank has all rows of points.
 
         stopped: whether the run was stopped; then there is no refit.
         Raises StorageError if model.h5, or the checkpoint before it, could not be written.  Collective: yes.
@@ -305,7 +305,7 @@ class Training:
         return True
 
     def _refit(self, state: State[Any], best: end.Best, iterations: int) -> end.Refit | None:
-        """Does the refit, or goes on with one that was stopped; returns None if it must stop, once its state is kept.
+        """Does the refit, or continues a stopped one; keeps its state and returns None if it must stop again.
 
         Collective: yes.
         """

@@ -48,8 +48,8 @@ _held = threading.Event()
 def hold_stop_signals() -> None:
     """Holds stop signals back until `on_stop_signals` sets a handler.  Collective: no.
 
-    If one waits for HELD seconds, this process ends with exit code 75, that of a stopped run.  Meanwhile MPI starts,
-    and would wait without end for ranks that the signal has ended before they held it back.
+    If a signal waits for HELD seconds, this process ends with exit code 75, that of a stopped run.  In this time MPI
+    starts, and would wait forever for ranks that the signal ended before they held it back.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
     if not _held.is_set():
@@ -81,7 +81,7 @@ def ignore_stop_signals() -> None:
 
 
 def on_continued(action: Callable[[], None]) -> None:
-    """Calls `action` whenever this process goes on after it was suspended (SIGSTOP).  Collective: no."""
+    """Calls `action` whenever this process continues after it was suspended (SIGSTOP).  Collective: no."""
     signal.signal(signal.SIGCONT, lambda number, frame: action())
 
 
@@ -112,7 +112,7 @@ WHY = "MACMPI_WHY"
 
 
 def why_stopped() -> str:
-    """Reads the reason that the sender of a stop signal has left in the file that `WHY` names; else it is INTERRUPTED.
+    """Reads the reason that the sender of a stop signal left in the file that `WHY` names; else INTERRUPTED.
 
     Collective: no.
     """
@@ -122,9 +122,9 @@ def why_stopped() -> str:
 
 
 class Wish:
-    """Notes whether a run is to stop; a signal may ask for that at any time.
+    """Notes whether a run must stop; a signal may ask for a stop at any time.
 
-    why: the reason; "" as long as the run is not to stop.
+    why: the reason; "" as long as the run need not stop.
     complete: the run is done, and nothing interrupts it any more.
     """
 
@@ -134,7 +134,7 @@ class Wish:
         self._first = 0.0
 
     def _note(self, number: int, frame: FrameType | None) -> None:
-        """Notes a signal that asks for an end; further ones change nothing, but for a second Ctrl-C.
+        """Notes a signal that asks for an end; further signals change nothing, except a second Ctrl-C.
 
         A second Ctrl-C, APART seconds after the first, raises KeyboardInterrupt: somebody cannot wait.  If other
         signals came too, it does not: a batch system sends several in turn.
@@ -150,7 +150,7 @@ class Wish:
 class StopRequest(Wish):
     """Notes stop signals, by which a run ends with a checkpoint and exit code 75 (`mpi.STOPPED`).
 
-    `Training` (training/loop.py) looks at it within and after each iteration, and returns the code.
+    `Training` (training/loop.py) checks for a request within and after each iteration, and returns the code.
     """
 
     def __init__(self) -> None:
@@ -160,9 +160,9 @@ class StopRequest(Wish):
 
 @contextmanager
 def interruptible() -> Iterator[Wish]:
-    """Takes a Ctrl-C inside as the wish to stop, and another one APART later as KeyboardInterrupt, in the main thread.
+    """Takes a Ctrl-C in its block as the wish to stop, and another one APART later as KeyboardInterrupt.
 
-    Afterwards SIGINT does what it did before.  Collective: no.
+    Only the main thread does so.  Afterwards SIGINT does what it did before.  Collective: no.
     """
     wish = Wish()
     if threading.current_thread() is not threading.main_thread():
@@ -176,9 +176,9 @@ def interruptible() -> Iterator[Wish]:
 
 
 def wait_for_others() -> None:
-    """Sleeps twice as long as this process has lived, two to ten seconds, since it cannot ask others how far they are.
+    """Sleeps twice as long as this process has lived, two to ten seconds, since it cannot ask the other processes.
 
-    Processes that were started with it have come as far by then.  Collective: no.
+    By then, processes that were started at the same time have come as far.  Collective: no.
     """
     time.sleep(min(max(2.0, 2.0 * age("self")), PATIENCE))
 
@@ -193,12 +193,13 @@ def age(pid: int | str) -> float:
 
 @cache
 def ready() -> None:
-    """Makes the C library and BLAS take the memory that they keep, once a process, before training.  Collective: no.
+    """Makes the C library and BLAS allocate, once and before training, the memory that they keep.  Collective: no.
 
-    A large array is allocated and freed.  From then on the C library (glibc) keeps the memory of smaller arrays for the
-    next ones; otherwise it would return it to the system each time, and a half step would ask for 25,000 pages again.
-    Nobody writes the array, so that no page of it is touched, since a rank of few points never needs as many.  First
-    products and exponentials allocate memory for all later ones, a millisecond or two for which other ranks would wait.
+    A large array is allocated and freed.  From then on the C library (glibc) keeps the memory of smaller arrays for
+    later ones; otherwise it would return the memory to the system each time, and a half step would ask for 25,000 pages
+    again.  Nobody writes to the array, so none of its pages is touched, since a rank with few points never needs as
+    many.  The first products and exponentials allocate memory for all later ones, which takes a millisecond or two, and
+    other ranks would wait.
     """
     import numpy as np
 
@@ -213,14 +214,14 @@ def ready() -> None:
 def spare_living() -> None:
     """Takes all objects that exist now out of Python's garbage collection for good.  Collective: no.
 
-    A full collection takes 15 ms, at another time on each rank, and the others wait.
+    A full collection takes 15 ms, at a different time on each rank, and the other ranks wait.
     """
     gc.freeze()
 
 
 @cache
 def version_of(package: str) -> str:
-    """Returns the version of an installed package, "" if there is none.  Cost: some ms, once.  Collective: no."""
+    """Returns the version of a package, "" if it is not installed.  Cost: some ms, once.  Collective: no."""
     from importlib import metadata
 
     with suppress(metadata.PackageNotFoundError):

@@ -64,7 +64,7 @@ COLUMNS: tuple[Column, ...] = (
 
 
 def columns_of(plan: Plan, text: MethodText) -> list[Column]:
-    """Chooses the columns that mean something for a run; some belong to single losses and penalties."""
+    """Chooses the columns that a run needs; some belong only to certain losses and penalties."""
     has = {"error_val": plan.resolved.loss.labels, "zeros": plan.resolved.shaping.sparse}
     return [column for column in COLUMNS if column[0] not in text.without and has.get(column[0], True)]
 
@@ -73,11 +73,11 @@ class Curve:
     """Keeps the records of a run on rank 0, also in curve.jsonl, and prints a line for each; other ranks do nothing.
 
     path: the file; None: no file is written.
-    resume_at: the iteration up to which the file's records are kept; incomplete lines of a crash are not.  None: the
+    resume_at: the iteration up to which the file's records are kept, without incomplete lines of a crash.  None: the
         file is begun.
-    columns: of the table.
+    columns: the columns of the printed table.
     first: whether this is rank 0.
-    run: the id of the run, which the first line has.
+    run: the id of the run, which the first line holds.
     Raises StorageError.  Collective: no.
     """
 
@@ -167,7 +167,7 @@ def record_of(state: State, phase: str, errors: Errors) -> dict[str, Any]:
 
 
 def describe(plan: Plan, data: Dataset, ranks: int, text: MethodText) -> str:
-    """Writes the first lines on the console: which net is trained on which points by how many ranks, and how."""
+    """Writes the first lines on the console: the net, the points, the number of ranks, and the method."""
     chain = plan.net
     sizes = "-".join(str(n) for n in chain.layer_sizes)
     kind = "classifier" if plan.resolved.loss.labels else "autoencoder" if data.autoencoder else "regression"
@@ -190,10 +190,10 @@ def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
 def closing(
     state: State, errors: Errors, text: MethodText, best: Best, scores: Sequence[str] = (), diverged: bool = False
 ) -> list[str]:
-    """Says how the run ended, with which weights the model predicts, and their scores at the validation points.
+    """Writes how the run ended, with which weights the model predicts, and their scores at the validation points.
 
-    errors: at the end.
-    best: the weights of the model, but for a refit.
+    errors: the errors at the end.
+    best: the weights of the model, unless a refit replaces them.
     scores: the lines of these scores.
     """
     reason = {"converged": text.settled, "max_iterations": "the last iteration allowed"}
@@ -217,13 +217,13 @@ def closing(
 class End:
     """Holds the outcome of a run.
 
-    state, after: its state before and after postprocessing.
-    best: its best weights.
-    errors: of the state after postprocessing.
+    state, after: the state before and after postprocessing.
+    best: the best weights of the run.
+    errors: the errors of the state after postprocessing.
     refit: the refit, if it is better than the best weights.
-    scores: of the best weights at the validation points.
+    scores: the scores of the best weights at the validation points.
     records: the learning curve.
-    why: the run ended.
+    why: the reason why the run ended.
     is_whole: whether nothing is left to do, such as a refit.
     """
 
@@ -320,7 +320,7 @@ def write_start(directory: RunDirectory | None, plan: Plan, data: Dataset, state
 
 
 def stamp() -> str:
-    """Writes the present date and time, as provenance and model card have them."""
+    """Writes the present date and time in the format of provenance and model card."""
     return time.strftime("%Y-%m-%dT%H:%M:%S%z")
 
 
@@ -329,11 +329,11 @@ def provenance(
 ) -> dict[str, Any]:
     """Collects the facts on which a run's numbers depend: versions, machine, arithmetic, the library of MPI, data.
 
-    arithmetics: those of all ranks, from `kernels.arithmetics`; later launches are compared with them.
-    threads: of BLAS.
-    library: of MPI.
+    arithmetics: the arithmetic of each rank, from `kernels.arithmetics`; later launches are compared with them.
+    threads: the number of BLAS threads.
+    library: the MPI library.
     sums: SHA-256 of the data, by name.
-    argv: the command.
+    argv: the words of the command.
     """
     packages = ("numpy", "scipy", "h5py", BINDINGS, "pydantic")
     own = {"macmpi": __version__, "python": platform.python_version()}

@@ -1,6 +1,6 @@
-"""A request describes a run that the command line or Python asks for, or a question to --check; a plan is made from it.
+"""A request describes a run that the command line or Python asks for, or a question to --check; it becomes a plan.
 
-Sizes and loss come from the data, then everything else is settled (`plan/resolve.py`).  Modules that need NumPy are
+Sizes and loss come from the data; `plan/resolve.py` then decides everything else.  Modules that need NumPy are
 imported where they are used, so that a mistake in the config is refused sooner.
 """
 
@@ -42,13 +42,13 @@ class Request:
     resume, overwrite: as on the command line.
     max_time: seconds that the run has, from `began`.
     command: the words of the command line, for provenance.
-    chosen: in words, what stands for "auto".
-    ends_with_model: whether a run that is stopped ends with the best model so far.
-    is_program: whether this process does nothing besides.
-    listen: makes the wish to stop.
-    callback: called on rank 0 with each record of the curve.
+    chosen: a text that says what "auto" stands for.
+    ends_with_model: whether a stopped run ends with the best model so far.
+    is_program: whether this process does nothing else.
+    listen: makes the Wish that notes a stop.
+    callback: a function that is called on rank 0 with each record of the curve.
     start: the model that start.method = "model" begins with, on rank 0, instead of a file.
-    inputs: files that were given, such as the config, and that no run may replace.
+    inputs: files, such as the config, that the user gave and that no run may replace.
     """
 
     began: float
@@ -84,11 +84,11 @@ MOST = 10**12  # rows, columns and outputs: products of these are still integers
 
 @dataclass(frozen=True)
 class MachineQuestion:
-    """Is a question to --check about a machine or data that are not at hand; 0 stands for those that are.
+    """Is a question to --check about another machine or other data; 0 stands for this machine and the present data.
 
-    ranks, nodes: their numbers.
+    ranks, nodes: the numbers of ranks and nodes.
     points, columns, outputs: the sizes of the data.
-    memory: the bytes of a node.
+    memory: the memory of a node in bytes.
     """
 
     ranks: int = 0
@@ -145,8 +145,8 @@ def planned(
 ) -> tuple[Plan, Source, str]:
     """Makes the plan of a config, finds its data, and writes lines about the data and the values chosen for "auto".
 
-    points: given by the caller instead of a file.
-    start: the model that training starts from, given instead of a file; on rank 0.
+    points: the points, if the caller has them instead of a file.
+    start: the model from which training starts, if it is not in a file; on rank 0.
     Raises UsageError.  Collective: yes.
     """
     from macmpi.config.auto import in_short
@@ -175,9 +175,10 @@ def planned(
 def source_of(
     config: Config, points: Points | None = None, start: Model | None = None
 ) -> tuple[Source, list[Decision]]:
-    """Finds the data that a config names, and decides which loss stands for "auto".
+    """Finds the data that a config names, and decides which loss "auto" stands for.
 
-    If training starts from a model, the data get its scaling, and those of a stream also its columns and classes.
+    If training starts from a model, the data get the model's scaling; data of a stream also get its columns and
+    classes.
 
     points, start: as in `planned`.
     Raises UsageError.  Collective: no (rank 0).

@@ -1,8 +1,8 @@
 """A run writes all its files into its run directory.  Only rank 0 does so, except for checkpoints.
 
-The files in the directory tell whether it holds no run yet, or the same run, and how far that has come.  A file belongs
-to the run if it holds the run's id; an empty file belongs to nobody.  If there are other files where the run would
-write, they are somebody else's: the run is refused, and never replaces or removes them.
+The files in the directory show whether it holds no run yet or the same run, and how far this run has come.  A file
+belongs to the run if it holds the run's id; an empty file belongs to nobody.  If there are other files where the run
+would write, they are somebody else's: the run is refused, and never replaces or removes them.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ OTHERWISE = f"continue it with --resume auto, {REPLACE}"
 
 
 class RunDirectory:
-    """Is the folder of a run, and finds out what it holds for the run that is asked for.
+    """Is the folder of a run, and finds out what the folder holds for a requested run.
 
     run: the id of the run.
     sums: SHA-256 of its data, and of the scaling of the model that it begins with, if any.
-    These are set by `judge`:
+    `judge` sets these:
     again: whether the folder holds a run.
     removed: the files of that run that --overwrite removes.
-    checkpoint: the checkpoint to go on from.
-    labels: config and sums of the data of that run.
-    finished: says why nothing is left to do.
-    Collective: no (rank 0), but for `save`.
+    checkpoint: the checkpoint from which the run continues.
+    labels: config and data sums of the run in the folder.
+    finished: the reason why nothing is left to do.
+    Collective: no (rank 0), except for `save`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -149,8 +149,7 @@ class RunDirectory:
     def create(self, of: Resolved, facts: dict[str, Any]) -> None:
         """Makes the folder and writes config.toml and provenance.json, which has an entry for each launch.
 
-        Raises UsageError if that fails, or if the folder has changed since it was judged: then only the lock is
-        written.
+        Raises UsageError if that fails, or if the folder has changed since `judge`; then only the lock is written.
         """
         try:
             self.checkpoints.mkdir(parents=True, exist_ok=True)
@@ -174,7 +173,7 @@ class RunDirectory:
             raise self._unwritten(error) from None
 
     def compare(self, facts: dict[str, Any]) -> str:
-        """Says that the last launch ran on other kernels, so that this one goes on with other bits; "" if it did not.
+        """Writes that the last launch ran on other kernels, so this launch gives other bits; "" if it did not.
 
         facts: the provenance of this launch.
         """
@@ -192,9 +191,9 @@ class RunDirectory:
         )
 
     def save(self, state: State[Any], plan: Plan, team: Team, last: bool) -> bool:
-        """Writes a checkpoint, and tells whether that went well; if not, it warns.
+        """Writes a checkpoint, and tells whether this succeeded; if not, it warns.
 
-        The checkpoint names its config and its data, and a run with another config or other data cannot go on from it.
+        The checkpoint names its config and its data; a run with another config or other data cannot continue from it.
 
         last: whether it is the last one of the launch; if it fails, StorageError is raised.  Collective: yes.
         """
@@ -217,7 +216,7 @@ class RunDirectory:
         return team.from_root(failed)
 
     def refit_of(self, of: str) -> checkpoint.Found:
-        """Reads the state in which a refit was stopped; returns None if there is none, or it is of another refit.
+        """Reads the state of a stopped refit; returns None if there is none, or if it belongs to another refit.
 
         of: as in `keep_refit`.
         """
@@ -228,9 +227,9 @@ class RunDirectory:
         return (self.refit, state, labels) if labels.get("of") == of else None
 
     def keep_refit(self, state: State[Any], of: str) -> bool:
-        """Writes the state in which a refit is stopped, and tells whether that went well; if not, it warns.
+        """Writes the state of a stopped refit, and tells whether this succeeded; if not, it warns.
 
-        of: names the refit, by the state of its run and its number of iterations, for `refit_of`.
+        of: identifies the refit for `refit_of`, by the state of its run and its number of iterations.
         """
         content = files.image(*checkpoint.written(state, {files.RUN: self.run, "of": of}), sealed=True)
         try:
@@ -241,7 +240,7 @@ class RunDirectory:
         return True
 
     def remedy(self) -> str:
-        """Says how the run goes on from the newest checkpoint that is left, once its folder can be written to."""
+        """Writes how the run continues from the newest remaining checkpoint, once its folder can be written to."""
         newest = next((checkpoint.iteration_of(path) for path in checkpoint.saved(self.checkpoints)), None)
         place = "the start" if newest is None else f"iteration {newest}"
         return (
@@ -263,7 +262,7 @@ def _sum(text: str) -> str:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Lists the files in a folder that have names under which a run writes, whoever has written them."""
+    """Lists the files in a folder that have a name of a run's file, whoever has written them."""
     named = [*(folder / name for name in NAMES), *checkpoint.saved(folder / "checkpoints")]
     return [path for path in named if os.path.lexists(path)]
 
@@ -305,7 +304,7 @@ def _is_empty(path: Path) -> bool:
 def check_inputs(folder: Path, inputs: Iterable[Path], of: Resolved | None = None, run: str = "") -> None:
     """Raises UsageError if an input of a run lies where the run would replace it.
 
-    of, run: the run's values and its id; a config.toml that the run would leave as it is may be an input.
+    of, run: the run's values and its id; a config.toml that the run would not change may be an input.
     """
     kept = None if of is None else sealed(of.text, run)
     written = [p for p in files_in(folder) if p.name != CONFIG or not os.path.isfile(p) or p.read_bytes() != kept]
@@ -361,8 +360,8 @@ def ends(of: Resolved) -> dict[str, Any]:
 def _finished(state: State[Any] | None, end: dict[str, Any], resolved: Resolved) -> str:
     """Says why nothing is left to do; "" if the run may go on.
 
-    state: of the newest checkpoint, if there is one.  If full MAC has settled there at the last iteration allowed, more
-        iterations go on with steps of all points.
+    state: the state of the newest checkpoint, if there is one.  If full MAC has settled there at the last iteration
+        allowed, more iterations go on with steps of all points.
     end: the attributes of the model.
     """
     of = end.get(model_file.MADE_FROM)

@@ -38,7 +38,7 @@ SPARE = 1.5
 
 
 def seconds_of(text: str) -> float | None:
-    """Reads seconds from "90", "1:30", "3:50:00", "1-12:00:00" (a day and a half), "2h30m", or `ENDLESS` words (inf).
+    """Reads seconds from "90", "1:30", "3:50:00", "1-12:00:00" (a day and a half), "2h30m"; a word of `ENDLESS` is inf.
 
     Returns None if the text is no such time.
     """
@@ -62,7 +62,7 @@ def seconds_left(limit: str, since: float | None) -> float:
     """Returns the seconds that a run has left.
 
     limit: as `seconds_of` reads it, or "auto" for the limit of the job, which counts from the start of the job.
-    since: the time from which the limit counts, in seconds since 1970; None: now, or with "auto" the job's start.
+    since: the time at which the limit begins, in seconds since 1970; None: now, or with "auto" the job's start.
     Raises UsageError.
     """
     ran = None if since is None else max(time.time() - since, 0.0)
@@ -109,7 +109,7 @@ def time_left(ran: float) -> float:
 
 
 def _limit(text: str) -> float | None:
-    """Reads the seconds that a batch system says; None if it says none, as by NOT_SET or 0."""
+    """Reads the seconds that a batch system gives; None if it gives no limit, for instance NOT_SET or 0."""
     return float("inf") if text == "-1" else seconds_of(text) if text != "0" else None
 
 
@@ -133,7 +133,7 @@ class Pace:
     """Decides on rank 0 when a checkpoint is due, and whether time is left.  Collective: no.
 
     began: when the run began, by `clock.now`.
-    max_time: the seconds that it has from then on.
+    max_time: the seconds that the run has from then on.
     every: the seconds between two checkpoints.
     """
 
@@ -144,7 +144,7 @@ class Pace:
         self.saved_at = self.paused_at = now()
 
     def pause(self) -> None:
-        """Begins a stretch of training, the time between two moments at which the run may stop."""
+        """Begins a stretch of training: the time between two points at which the run may stop."""
         self.paused_at = now()
 
     def is_late(self) -> bool:

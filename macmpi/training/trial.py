@@ -1,6 +1,6 @@
-"""--check says how much time and memory a run would take, also on a machine or for data that are not at hand.
+"""--check predicts the time and memory of a run, also for another machine or other data.
 
-It times some iterations, or predicts their seconds from the plan if they would take long.
+It times some iterations, or predicts their seconds from the plan if they would take too long.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ def _folder(request: Request, plan: Plan, data: Dataset) -> str:
 
 
 def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float, int] | None:
-    """Times iterations at the start of the run and as they are later on.
+    """Times iterations as at the start of the run and as later in the run.
 
-    Returns the mean seconds of an iteration over the run, from the medians of both, and how many were timed; None if
-    they would take too long.  Starts that take long are replaced (`LONG`).
+    Returns the mean seconds of an iteration over the run, from the medians of both kinds, and the number of timed
+    iterations; None if they would take too long.  Starts that take long are replaced (`LONG`).
 
-    seconds: of an iteration, as predicted.
+    seconds: the predicted seconds of an iteration.
     Cost: the start, and at most BUDGET seconds.  Collective: yes.
     """
     if team.from_root(lambda: seconds * (WARM + 2) > BUDGET):
@@ -172,10 +172,10 @@ def _timed(method: Method, state: State[Any], team: Team, warm: int) -> list[flo
 
 
 def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
-    """Writes the lines of --check for a machine or data that are not at hand.
+    """Writes the lines of --check for another machine or other data.
 
-    asked: their sizes.
-    ranks: of this launch, if the question names none.
+    asked: the sizes of machine and data.
+    ranks: the number of ranks of this launch, if the question names none.
     Raises UsageError.  Collective: no.
     """
     config, sizes = _data_of(config, asked)
@@ -221,7 +221,7 @@ def _plan(config: Config, sizes: Sizes, ranks: int) -> Plan:
 
 
 def bytes_of_node(plan: Plan, nodes: int) -> float:
-    """Returns the bytes that the ranks of the busiest of `nodes` nodes need, with those that they share.
+    """Returns the bytes that the ranks of the busiest of `nodes` nodes need, including shared memory.
 
     Collective: no.
     """

@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from cost import launch
+from programs import ROOT
 
 from macmpi.plan.estimate import dgemm_rate
 
@@ -38,7 +39,7 @@ def main() -> None:
     for variant in args.variants:
         with tempfile.TemporaryDirectory() as folder:
             rate = dgemm_rate(repeats=20) / 1e9
-            records, _ = launch(args.config, 1, variant, args.iterations, folder)
+            records, _, _ = launch(ROOT, args.config.resolve(), 1, variant, args.iterations, folder)
             curve = (Path(folder) / "run-1" / "curve.jsonl").read_text().splitlines()
         end = json.loads(curve[-1])
         errors = ", ".join(f"{r['E1_train']:.2f}" for r in records if r["iteration"] in shown)

@@ -40,12 +40,12 @@ class Net(pxc.EnergyModule):
     ) -> None:
         super().__init__()
         added = [j for j in joins if j <= len(linear)]
-        self.scales = [len(added) ** -0.5 if j + 2 in joins else 1.0 for j in range(len(linear))]
+        scales = [len(added) ** -0.5 if j + 2 in joins else 1.0 for j in range(len(linear))]
         self.layers = [pxnn.Linear(m.in_features, m.out_features) for m in linear]
-        for layer, m, scale in zip(self.layers, linear, self.scales, strict=True):
+        for layer, m, scale in zip(self.layers, linear, scales, strict=True):
             layer.nn.weight.set(jnp.asarray(m.weight.detach().numpy() / scale))
             layer.nn.bias.set(jnp.asarray(m.bias.detach().numpy() / scale))
-        self.scales, self.bends, self.joins = static(self.scales), static(bends), static(joins)
+        self.scales, self.bends, self.joins = static(scales), static(bends), static(joins)
         self.vodes = [*(pxc.Vode() for _ in linear[1:]), pxc.Vode(pxc.ce_energy if labels else pxc.se_energy)]
         self.vodes[-1].h.frozen = True
 

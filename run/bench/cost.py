@@ -59,7 +59,7 @@ def launch(
         errors = running.stderr.read()
     if running.returncode:
         give_up(command, running.returncode, errors)
-    memory = float(re.search(r"peak memory of a rank +([0-9.]+) MB", said).group(1))
+    (memory,) = map(float, re.findall(r"peak memory of a rank +([0-9.]+) MB", said))
     records = [json.loads(line) for line in (output / "curve.jsonl").read_text().splitlines()]
     return [r for r in records if r["phase"] == "iteration"], memory, start
 

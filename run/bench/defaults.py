@@ -332,7 +332,7 @@ def measured_where() -> str:
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "")
     kernels = sorted({info["architecture"] for info in threadpool_info() if "architecture" in info})
     cpu = f"{model or platform.machine()}, {os.cpu_count()} cores, OpenBLAS kernel {', '.join(kernels)}"
-    load = f"load {os.getloadavg()[0]:.0f} at the end (other programs run too where it is above the cores)"
+    load = f"load {os.getloadavg()[0]:.0f} at the end"
     return f"{cpu}, {load}; scikit-learn {sklearn.__version__}; {datetime.now(UTC):%Y-%m-%d}"
 
 
@@ -345,30 +345,31 @@ MEASURED = """<details markdown="1">
 
 </details>"""
 
-HEAD = """Means over {repeats} splits of each set, a quarter of it for the test. Errors are per cent of wrong labels or
-root mean squared errors (several outputs are divided by their deviations); CPU seconds are of a whole process on one
-thread. "full MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py` makes the sets."""
+HEAD = """Means over {repeats} splits of each set are shown, with a quarter of its points for the test. Errors are per
+cent of wrong labels or root mean squared errors (several outputs are divided by their deviations); CPU seconds are of
+a whole process on one thread. "Full MAC" is macmpi with `method.name = "mac"`; `run/bench/data_sets.py` makes the
+sets."""
 
 CHOSEN = """Machine: {where}. Commits: {commits}. Written by `{command}`.{rest} Ridges, damping, the schedule of full
-MAC and when to refit were chosen with a view to splits 0 to 2 of some of these sets, minibatches and the patience of
-labels to splits 0 to 3, none set by set. That the first minibatches of numbers are a twentieth of the points, and
-that few points' grow less, was decided on all splits (judged on others: log/minibatches.md)."""
+MAC and the rule of refits were chosen on splits 0 to 2 of some of these sets; minibatches and the patience of
+classifiers on splits 0 to 3. No value was chosen for a single set. The size of a regression's first minibatches, and
+their slower growth for few points, were decided on all splits (and judged on others: log/minibatches.md)."""
 
 PUBLIC = "## Public tables as they come"
 
-OF_TABLES = """Medians over {repeats} splits, in brackets the least and the greatest, of root mean squared errors or
-per cent of wrong labels. The tables hold text, whole numbers and gaps, and were chosen before anything was trained on
-them (`run/bench/public_tables.py`). macmpi reads the training rows as a CSV file, with nothing but target and loss
-given. The MLP is scikit-learn's; for it a category is a column, a gap the mean, and numbers and targets are scaled;
-"stopped early" is with `early_stopping=True`. The boosted trees know what is a category."""
+OF_TABLES = """Errors are root mean squared errors or per cent of wrong labels: medians over {repeats} splits, with the
+range in brackets. The tables hold text, whole numbers and gaps, and were chosen before any training on them
+(`run/bench/public_tables.py`). macmpi reads the training rows as a CSV file, and only target and loss are given. For
+scikit-learn's MLP each category is a column, gaps become the mean, and numbers and targets are scaled; "stopped
+early" means `early_stopping=True`. The boosted trees are told which columns are categories."""
 
-CHOSEN_OF_TABLES = """Machine: {where}. Commits: {commits}. Written by `{command}`. Comparisons are of means; beyond
-noise is what the differences of the splits leave to chance in one case of twenty at most, by Student's t. Some
-defaults were decided with a view to some of these tables: the limit of numbers far beyond those of training
-(diamonds, Crime, MCAS), that patience waits for the first epoch (Produc), which texts have columns of their own
-(another), and refits of up to 5,000 points (splits 100 to 124 of nine, judged on others: log/few_points.md)."""
+CHOSEN_OF_TABLES = """Machine: {where}. Commits: {commits}. Written by `{command}`. Means are compared.
+"Beyond noise" means a significant difference over the splits (Student's t, 5 %). Some defaults were chosen on some of
+these tables: the limit of numbers far outside the training range (diamonds, Crime, MCAS), a patience that waits for
+the first epoch (Produc), which texts have their own columns (another table), and refits of up to 5,000 points
+(splits 100 to 124 of nine tables, judged on others: log/few_points.md)."""
 
-EARLIER = " Where the commits of a contender are older than macmpi's, so are its figures."
+EARLIER = " A contender with older commits than macmpi has older figures."
 
 
 def main() -> None:
@@ -460,7 +461,7 @@ def answer(first: str, second: str) -> str:
     said = []
     for who, words in (
         (MLP, f"Without tuning {OURS} is no worse than scikit-learn's MLP"),
-        (TREES, "It is no worse than its boosted trees"),
+        (TREES, "It is no worse than scikit-learn's boosted trees"),
     ):
         of = [
             f"{part[who][0]} {what}"
@@ -470,7 +471,7 @@ def answer(first: str, second: str) -> str:
         said += [f"{words} on {' and on '.join(of)}."] if of else []
     worse = own[1].get(TREES, ["", "", "", "none"])[3]
     if worse != "none":
-        said.append(f"Of these tables, beyond noise, it is worse than boosted trees on {worse.replace(', ', ' and ')}.")
+        said.append(f"Beyond noise macmpi is worse than boosted trees on the tables {worse.replace(', ', ' and ')}.")
     return textwrap.fill(" ".join(said), 118)
 
 

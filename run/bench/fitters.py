@@ -172,9 +172,9 @@ def codes(data: Dataset, depth: int, found: Found) -> None:
             )
             found[f"{kind}, {name}"].append(error(refit.predict(of_test)))
         for mu0 in (0.1, 1.0):
-            keys = {"penalty.mu0": mu0, "penalty.factor": 3.0, "penalty.mu_every": 5, "model.depth": depth}
+            schedule = {"penalty.mu0": mu0, "penalty.factor": 3.0, "penalty.mu_every": 5, "model.depth": depth}
             began = time.perf_counter()
-            model = by_mac(data, False, [CODE, 50], [kind, "sigmoid"], **keys, **{"run.max_iterations": 40})
+            model = by_mac(data, False, [CODE, 50], [kind, "sigmoid"], **schedule, **{"run.max_iterations": 40})
             found[f"{kind}, MAC, mu0 {mu0}"].append(error(model.predict(X_test)))
             found[f"{kind}, MAC, mu0 {mu0}: seconds"].append(time.perf_counter() - began)
 

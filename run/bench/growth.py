@@ -83,8 +83,8 @@ def main() -> None:
             args.json.write_text(json.dumps(rows))
         if args.repeats > 1:
             print("the last iteration, least and median of the launches:")
-        for (n, name), each in found.items() if args.repeats > 1 else ():
-            print(f"{n:>9,} points  {name:15s} {min(each):.4f} {statistics.median(each):.4f}")
+        for (n, name), ten_thousand in found.items() if args.repeats > 1 else ():
+            print(f"{n:>9,} points  {name:15s} {min(ten_thousand):.4f} {statistics.median(ten_thousand):.4f}")
 
 
 if __name__ == "__main__":

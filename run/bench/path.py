@@ -23,6 +23,7 @@ from scipy import optimize  # noqa: E402
 from workload import begun  # noqa: E402
 
 from macmpi.half_steps.errors import gradients_of, slopes_of  # noqa: E402
+from macmpi.mac import Mac  # noqa: E402
 from macmpi.methods.choose import Method  # noqa: E402
 from macmpi.state import State  # noqa: E402
 
@@ -39,6 +40,7 @@ SETTINGS = ("z_step.relaxation=1.0", "z_step.cg_iterations=60", "z_step.cg_toler
 
 def minimised(method: Method, state: State[Any]) -> int:
     """W and Z at a stationary point of E_Q + ridge at the state's mu; the number of evaluations."""
+    assert isinstance(method, Mac)
     parts, segments, n = method.parts, range(len(method.plan.chain.segments)), method.plan.n_train
 
     def reduced(w: np.ndarray) -> tuple[float, np.ndarray]:
@@ -48,7 +50,7 @@ def minimised(method: Method, state: State[Any]) -> int:
             by_w, _, (by_z, _, size) = slopes_of(parts, state)
             if by_z <= SOLVED**2 * size:
                 break
-        return method.evaluate(state).E_Q + parts.ridge_of(state, segments) / n, by_w / n
+        return method.evaluate(state).E_Q + parts.shaping_of(state, segments) / n, by_w / n
 
     found = optimize.minimize(reduced, state.weights.copy(), jac=True, method="L-BFGS-B", options=OPTIONS)
     reduced(found.x)

@@ -30,19 +30,17 @@ TESTS = ROOT / "tests" / "theory"
 
 HEAD = """# Formulas, checked by computation
 
-Every formula below is computed twice, by the program and by a few lines in `tests/theory`, and both agree to rounding.
-These lines share no code with the program, except that those of selection, steps of stochastic MAC and baselines use
-parts that other rows check.
+Every formula below is computed by the program and by a few lines in `tests/theory`, and both agree up to rounding.
+These lines share no code with the program, except that the lines for selection, steps of stochastic MAC and baselines
+use parts that other rows check.
 
 "Found" is the largest difference, relative to the largest number of the independent computation;
-docs/algorithms/checks.json names the test of each, and counts comparisons. Tests fail above 1e-12, or above the bound
-in brackets. Complex steps, Im f(x + ih) / h with h = 1e-30, subtract nothing, and are exact to rounding. Laws without a
-formula (no half step raises E_Q + ridge; any number of ranks gives the same bits) have other tests.
+docs/algorithms/checks.json names the test of each formula, and counts comparisons. Tests fail above 1e-12, or above the
+bound in brackets. Complex steps, Im f(x + ih) / h with h = 1e-30, contain no subtraction and are exact up to rounding.
 """
 
-END = """The figure of `multipliers of the path` is no rounding error: the deviation falls like 1 / mu, and so much is
-left at mu = 1e5 ([convergence](convergence.md)). `make checks` runs these tests and writes this page; `make test` runs
-them too.
+END = """The figure of `multipliers of the path` is not a rounding error: the deviation falls like 1 / mu, and this is
+its size at mu = 1e5 ([convergence](convergence.md)). `make checks` runs these tests and writes this page.
 """
 
 
@@ -101,7 +99,7 @@ def page() -> str:
     rare = {means: by_means.pop(means) for means in [m for m, rows in by_means.items() if len(rows) < FEW]}
     by_means["otherwise"] = [[f"{own[0]}: {means}", *own[1:]] for means, rows in rare.items() for own in rows]
     tables = [f"## {means[0].upper()}{means[1:]}\n\n{table(header, rows)}\n" for means, rows in by_means.items()]
-    return "\n".join([HEAD, *tables, END, f"{place(figures)}.", ""])
+    return "\n".join([HEAD, *tables, END, f"The figures are from {place(figures)}.", ""])
 
 
 if __name__ == "__main__":

@@ -17,13 +17,13 @@ SOURCE, PAGE = ROOT / "macmpi" / "plan" / "tuned.py", ROOT / "docs" / "algorithm
 
 HEAD = """# Constants of stochastic MAC
 
-Nothing in the formulas of [stochastic MAC](stochastic.md) says what these {count} numbers should be, and no key changes
-them: they were tuned, or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. Below are the
-{known} with other values on record, and what these did; each was chosen on USPS unless another set is named.
+The formulas of [stochastic MAC](stochastic.md) leave {count} numbers open, and no key changes these: they were tuned,
+or set by judgement. Most were chosen on one net, the autoencoder of USPS digits. The tables list the {known} constants
+with other values on record, and the effect of these values; each was chosen on USPS unless a row names other data.
 
-Errors are E1 per point, training / validation. "USPS" is `run/usps_fast.toml`, "large" `run/large_fast.toml`, "tables"
-are small public ones (log/few_points.md); one run of seed 0 unless seeds are named. This page is made of
-`macmpi/plan/tuned.py`, which has the other numbers too (`python run/pages/constants_page.py`).
+Errors are E1 per point, training / validation. "USPS" is `run/usps_fast.toml`, "large" is `run/large_fast.toml`, and
+"tables" are small public tables (log/few_points.md). Figures are from one run with seed 0 unless a row names seeds.
+`python run/pages/constants_page.py` generates this page from `macmpi/plan/tuned.py`, which has all constants.
 """
 
 

@@ -9,17 +9,16 @@ from collections.abc import Iterator, Sequence
 from pages_of_evidence import Found, table, wrapped
 
 FAMILY = (
-    "Seconds of one core. Rivals begin with random weights, stochastic MAC with its own start. In brackets: how many "
-    "times as long as stochastic MAC the soonest rival takes. Shampoo with corrected eigenvalues is the recipe of "
-    "Distributed Shampoo; K-FAC and SINGD are the packages kfac-jax and singd. Each is tuned over 3 to 9 settings by "
-    "successive halving; those on minibatches are judged by averaged weights."
+    "Seconds are on one core. Rivals begin with random weights, stochastic MAC with its own start. The number in "
+    "brackets is the time of the fastest rival divided by that of stochastic MAC. Shampoo is the recipe of "
+    "Distributed Shampoo; K-FAC and SINGD are kfac-jax and singd. Each rival is tuned over 3 to 9 settings by "
+    "successive halving; rivals on minibatches are judged by averaged weights."
 )
 MACHINE = (
-    "Seconds by the clock, with all cores. Each rival has the rate, the minibatch and the way to use the cores that "
-    "bring it to a level first. In brackets: that way, the points of a minibatch, and how many times as long as "
-    "stochastic MAC on the most ranks the rival takes. Its error after each epoch is measured once, on one core, and "
-    "the seconds of an epoch in each way, in turns (docs/results/machine.json has them). Processes average gradients "
-    "over gloo, and each does the whole of an optimiser's step."
+    "Seconds are wall-clock seconds on all cores. Each rival has the rate, the minibatch and the use of the cores "
+    "(threads or processes) that reach a level first. The brackets hold this use, the points of a minibatch, and the "
+    "rival's time divided by that of stochastic MAC on the most ranks. Errors are measured once, on one core, and "
+    "seconds in turns for each use of the cores (docs/results/machine.json)."
 )
 
 
@@ -69,6 +68,6 @@ def shown(found: Found, first: str = "net, error") -> str:
         for level, ours, cell, rival in against_soonest(head, rows)
     ]
     count = sum(level.startswith("**") for level, *_ in levels)
-    said = f"A rival is sooner than stochastic MAC at {count} of the {len(levels)} levels, in bold."
-    made = table([head[0], f"seconds of {head[1]}{on and f'{on} ranks'}", "of the soonest rival"], levels)
-    return f"{made}\n\n{wrapped(said if count else 'No rival is sooner at any level.')}"
+    said = f"A rival is faster than stochastic MAC at {count} of the {len(levels)} levels, in bold."
+    made = table([head[0], f"seconds of {head[1]}{on and f'{on} ranks'}", "of the fastest rival"], levels)
+    return f"{made}\n\n{wrapped(said if count else 'No rival is faster at any level.')}"

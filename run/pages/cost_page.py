@@ -25,12 +25,12 @@ CLUSTER = ROOT / "run" / "bench" / "cluster_100g.toml"
 
 HEAD = """# What does it cost?
 
-An iteration of full MAC takes {least} s for 5,000 points and 219,000 weights on one core, and one of stochastic MAC
-less; seconds grow with points times weights, and fall with the ranks that have work. Most runs on USPS take 9 to 30
-iterations. `macmpi run CONFIG --check --ranks R --points N --columns D` says seconds and memory for yours, without
-data or MPI.
+For 5,000 points and 219,000 weights on one core an iteration takes {least} s with full MAC, and less with stochastic
+MAC. The time grows with points times weights, and falls with the ranks that have work. Most runs on USPS take 9 to 30
+iterations. `macmpi run CONFIG --check --ranks R --points N --columns D` predicts seconds and memory of your run,
+without data or MPI.
 
-"Measured" was run; "predicted" is the cost model, and nobody has run it: [how well it is known](predictions.md).
+"Measured" rows were run. "Predicted" rows come from the cost model ([its accuracy](predictions.md)), and were not run.
 """
 
 RATE = 20e9
@@ -125,11 +125,11 @@ def page() -> str:
     header = ("method", "training points", "weights", "ranks", "seconds an iteration", "memory of a rank", "")
     least = next(row[4] for row in rows if row[0] == MAC)
     said = (
-        f"Measured: {place(found['growth'])} (docs/results/: growth, speedup, cost). Predicted at commit "
-        f"{model['commit']}, {model['date']} (`python run/pages/cost_page.py --predict`): sharded points, a fifth of "
-        f"all for validation, {model['rate'] / 1e9:g} GFLOP/s a core, and the cluster that [predictions](predictions.md"
-        ") assume. The start costs as much as some iterations. Stochastic MAC has its default minibatches here, a "
-        "part of them on each rank; many ranks gain more by a larger `stochastic.batch`."
+        f"The measured rows are from {place(found['growth'])} (docs/results/: growth, speedup, cost). The predictions "
+        f"(commit {model['commit']}, {model['date']}; `python run/pages/cost_page.py --predict`) assume sharded "
+        f"points, a fifth of them for validation, {model['rate'] / 1e9:g} GFLOP/s per core, and the cluster of "
+        "[predictions](predictions.md). The start costs as much as some iterations. Stochastic MAC has its default "
+        "minibatches; many ranks gain more with a larger `stochastic.batch`."
     )
     return "\n".join([HEAD.format(least=least), table(header, rows), "", wrapped(said), ""])
 

@@ -41,9 +41,9 @@ def fold(found: Found, said: Sequence[str] = (), how: str = "") -> str:
     """
     busy = max((step.get("load_before", 0.0) for step in found["steps"].values()), default=0.0)
     waited = busy > found["machine"]["cores"] + CROWDED
-    load = f"; load {busy:.1f}: slowed" * waited
+    load = f", slowed by a load of {busy:.1f}" * waited
     if how and not said:
-        return wrapped(f"{place(found)}{load}: {how}")
+        return wrapped(f"Measured by {how} on {place(found)}{load}.")
     paragraphs = [wrapped(text) for text in said]
     start = f'<details markdown="1">\n<summary>{place(found)}{load}</summary>'
     return "\n\n".join([start, *paragraphs, how or commands(found), "</details>"])

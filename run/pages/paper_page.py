@@ -17,14 +17,13 @@ FOLDER = ROOT / "docs" / "paper"
 
 HEAD = """# The paper, figure by figure
 
-All figures of the paper come out here: MAC falls in a few large steps, far below conjugate gradients, SGD and
-alternating optimisation, and selection goes the paper's way. Two things differ: the price of a centre, which is
-misprinted, and speedup, measured on 2 ranks and predicted for 12. Theorem B.3, of which the paper shows no run, holds
-to four digits.
+macmpi reproduces all figures of the paper: MAC's error falls in a few large steps, far below those of conjugate
+gradients, SGD and alternating optimisation, and selection chooses similar sizes. Two things differ: the price of a
+centre, which is misprinted, and the speedup, which is measured on 2 ranks and predicted for 12. Theorem B.3, for which
+the paper shows no run, holds to four digits.
 
-`make paper` measures all of it, and docs/paper/ holds the outcome. The paper used Matlab on an Intel Xeon L7555 with
-32 cores. E1 is per point, with the 1/2. What macmpi does otherwise on purpose is in [differences](differences.md), what
-is misprinted in [errata](errata.md).
+`make paper` measures all of this, and docs/paper/ holds the outcome. The paper used Matlab on an Intel Xeon L7555 with
+32 cores. E1 is per point, with the factor 1/2.
 """
 
 MISSING = "Not measured since its program changed: `make paper ONLY={name}`."
@@ -51,14 +50,14 @@ def fig2(found: Found) -> str:
     return "\n\n".join(
         [
             wrapped(
-                "**The paper**: MAC falls in a few large steps, CG and SGD slowly; on 12 processors MAC is about six "
-                "times as fast. It prints no numbers."
+                "**In the paper** MAC falls in a few large steps, CG and SGD fall slowly, and on 12 processors MAC "
+                "is about six times as fast. The paper prints no numbers."
             ),
             table(header, rows),
             wrapped(
-                f"On several ranks MAC computes {'the same bits' if same else 'OTHER numbers: a fault'}. SGD's "
-                "rate (the paper's are for sums over points), macmpi's settings (a wider start, mu from 10 to 1e5, "
-                "momentum) and stochastic MAC are not from the paper."
+                f"On several ranks MAC computes {'the same bits' if same else 'OTHER numbers: a fault'}. The "
+                "paper has neither macmpi's settings (a wider start, mu from 10 to 1e5, momentum), nor stochastic "
+                "MAC, nor this rate of SGD (its rates are for sums over points)."
             ),
         ]
     )
@@ -72,7 +71,7 @@ def on_ranks(steps: dict[str, Found], name: str, digits: str) -> str:
 
 def letter(found: Found) -> str:
     rows = []
-    titles = {"letter": "systems solved (`run/usps_paper.toml`)", "letter-w": "those of the W-step solved too"}
+    titles = {"letter": "systems solved (`run/usps_paper.toml`)", "letter-w": "systems of the W-step solved too"}
     for name, step in found["steps"].items():
         title = titles.get(name, f"CG of the Z-step cut at {name.partition('-')[2]}")
         errors = ", ".join(f"{at(step, i):.2f}" for i in (1, 2, 3, 4))
@@ -86,10 +85,10 @@ def letter(found: Found) -> str:
             "**The paper** solves a linear system for each point and each unit. If CG ends early, the Z-step suffers:",
             table(header, rows),
             wrapped(
-                "For the W-step one preconditioned CG step in each linearisation is enough. A Z-step cut at 10 "
-                "iterations leaves E_Q at more than twice the value, and mu grows before E1 has fallen. This was at "
-                "the paper's mu = 1 with little ridge; with the start, mu and ridge of `run/usps_mac.toml` two "
-                "iterations serve."
+                "For the W-step one preconditioned CG step in each linearisation is enough. If the Z-step is cut at 10 "
+                "iterations, E_Q stays more than twice as large, and mu grows before E1 has fallen. This holds at the "
+                "paper's mu = 1 with a small ridge; with the start, mu and ridge of `run/usps_mac.toml` two "
+                "iterations are enough."
             ),
         ]
     )
@@ -108,9 +107,9 @@ def sgd(found: Found) -> str:
         rows.setdefault(r["batch"], []).append(f"{r['E1_train']:.2f}" if known else "diverged")
     best = min((r for r in step["rows"] if r["E1_train"] is not None), key=lambda r: r["E1_train"])
     said = (
-        "**The paper**: of nine minibatches and four rates 20 points and the second rate are best. Here is E1 after 10 "
-        f"processor seconds, with rates on means over points; the least has minibatches of {best['batch']} and "
-        f"a rate of {best['rate']:g}."
+        "**In the paper** 20 points and the second rate are the best of nine minibatches and four rates. The table "
+        "shows E1 after 10 processor seconds, with rates for means over points. E1 is lowest for minibatches of "
+        f"{best['batch']} and a rate of {best['rate']:g}."
     )
     header = ("points of a minibatch", *(f"rate {rate:g}" for rate in rates))
     return f"{wrapped(said)}\n\n{table(header, [[batch, *cells] for batch, cells in rows.items()])}"
@@ -136,22 +135,22 @@ def fig3(found: Found) -> str:
     last = swept(other)[-1]
     near = next((r for r in swept(mac) if r["E1_train"] <= last["E1_train"]), None)
     there = (
-        f"MAC passes the end of alternating optimisation after {near['iteration']} iterations, in "
-        f"{near['seconds']:.0f} s instead of {last['seconds']:.0f}. "
+        f"After {near['iteration']} iterations, in {near['seconds']:.0f} s instead of {last['seconds']:.0f}, MAC "
+        "reaches the final error of alternating optimisation. "
         if near
         else ""
     )
     return "\n\n".join(
         [
             wrapped(
-                "**The paper**: MAC falls far in a few iterations, alternating optimisation slowly, both from an "
-                "elastic embedding; mu 1, then 5 after 70 iterations."
+                "**In the paper** MAC falls far in a few iterations and alternating optimisation falls slowly, both "
+                "from an elastic embedding; mu is 1, then 5 after 70 iterations."
             ),
             table(header, rows),
             wrapped(
-                f"{there}E1 holds the ridge, as in eq. (6). The paper leaves open the repulsion of the embedding; "
-                "here its weights w- are 1. Many reconstructions of held-out images, half of the poses of two objects, "
-                f"are bad (E1 {end(mac)['E1_val']:.1f} at the end of MAC)."
+                f"{there}E1 includes the ridge, as in eq. (6). The held-out images are half of the poses of two "
+                f"objects, and many of their reconstructions are bad (E1 is {end(mac)['E1_val']:.1f} at the end of "
+                "MAC)."
             ),
         ]
     )
@@ -162,10 +161,10 @@ def fig4(found: Found) -> str:
     spread = {name: pictures.spread_of(step, name) for name in ("start", "end")}
     gap = {name: pictures.neighbours_of(step, name) for name in ("start", "end")}
     return wrapped(
-        "**The paper**: most of the 20 loops of codes improve, folded ones open. Here the nearest neighbour of a "
-        f"training image shows the same object for {gap['start']:.1%} of the images at the start and for "
-        f"{gap['end']:.1%} at the end. The spread of codes grows from {spread['start']:.2f} to {spread['end']:.2f} a "
-        "coordinate. Codes of held-out images (black edge) are the net's."
+        "**In the paper** most of the 20 loops of codes improve, and folded loops open. Here the nearest neighbour "
+        f"of a training image shows the same object for {gap['start']:.1%} of the images at the start and for "
+        f"{gap['end']:.1%} at the end. The spread of each coordinate grows from {spread['start']:.2f} to "
+        f"{spread['end']:.2f}. The net computes the codes of held-out images (black edge)."
     )
 
 
@@ -180,9 +179,8 @@ def fig5(found: Found) -> str:
     return "\n\n".join(
         [
             wrapped(
-                "**The paper**: from (1368, 1368) centres to (700, 150), (1050, 150) and (1368, 150), "
-                "selected "
-                "every 11 iterations; the first selection lowers the objective enormously."
+                "**The paper** selects every 11 iterations. From (1368, 1368) centres it goes to (700, 150), then "
+                "(1050, 150) and (1368, 150), and the first selection lowers the objective enormously."
             ),
             table(("iteration", "centres of encoder and decoder"), [(i, f"({a}, {b})") for i, (a, b) in chosen]),
             wrapped(
@@ -205,11 +203,12 @@ def fig6(found: Found) -> str:
     header = ("experiment", "speedup", "predicted for 12 ranks")
     return "\n\n".join(
         [
-            "**The paper**: nearly linear in the number of processors, about 6 with 12, on all three experiments.",
+            "**In the paper** speedup is nearly linear in the number of processors, about 6 with 12, in all three "
+            "experiments.",
             table(header, rows),
             wrapped(
-                "Dots are measured; lines are a model, fitted to one rank and to an exchange between two. The "
-                "paper's program uses no MPI, and its runs have longer iterations than `usps_mac`."
+                "Dots were measured; lines are a model, which is fitted to runs on one rank and to an exchange "
+                "between two ranks."
             ),
         ]
     )
@@ -234,26 +233,28 @@ def theory(found: Found) -> str:
     return "\n\n".join(
         [
             wrapped(
-                "**The paper** proves that, if each mu ends at a gradient of E_Q of norm <= tau_k, tau_k -> 0, limit "
-                "points are stationary points of E1 and -mu (z - f) approaches their multipliers; it shows no run. "
-                '`penalty.stop = "gradient"` is that rule ([convergence](algorithms/convergence.md)):'
+                "**The paper** assumes that each mu ends where the gradient of E_Q has a norm of at most tau_k, "
+                "tau_k -> 0. It proves that limit points are then stationary points of E1, and that -mu (z - f) "
+                "approaches their "
+                'multipliers, but shows no run. `penalty.stop = "gradient"` applies this rule '
+                "([convergence](algorithms/convergence.md)):"
             ),
             table(header, rows),
             wrapped(
-                "What multipliers lack is ‖p - lambda‖ / ‖lambda‖, with p = -mu (z - f) and lambda those of the net. "
-                f"While mu grows {last['mu'] / ends[0]['mu']:g} times, the gradient of E1 falls "
-                f"{ends[0]['gradient_E1'] / last['gradient_E1']:.0f} times and what the multipliers lack "
-                f"{ends[0]['multipliers_lack'] / last['multipliers_lack']:.0f} times. **Stopping on the validation "
-                "error does not give this** (dashed): "
-                f"with it the run ends at mu = {other['mu']:g} with ‖grad E1‖ = {other['gradient_E1']:.3f} and "
-                f"multipliers that lack {other['multipliers_lack']:.2f}. That takes {other['iteration']} iterations, "
-                "but no theorem covers it."
+                '"Multipliers lack" is ‖p - lambda‖ / ‖lambda‖, where p = -mu (z - f) and lambda are the net\'s '
+                f"multipliers. While mu grows {last['mu'] / ends[0]['mu']:g} times, the gradient of E1 falls "
+                f"{ends[0]['gradient_E1'] / last['gradient_E1']:.0f} times and this distance "
+                f"{ends[0]['multipliers_lack'] / last['multipliers_lack']:.0f} times. **If the validation error "
+                "decides when mu grows, this fails** (dashed): "
+                f"the run ends at mu = {other['mu']:g} with ‖grad E1‖ = {other['gradient_E1']:.3f} and a distance of "
+                f"{other['multipliers_lack']:.2f}. Such a run takes {other['iteration']} iterations, but no theorem "
+                "covers it."
             ),
             wrapped(
                 "At each mu half steps need about mu iterations. At minimisers of E_Q, "
-                "found by L-BFGS over W and Z together (dots), gradient and deviation fall "
-                f"like 1 / mu: at mu = {path[-1]['mu']:g} ‖grad E1‖ is {path[-1]['gradient_E1']:.1e}, and the "
-                f"multipliers lack {path[-1]['multipliers_lack']:.1e}."
+                "which L-BFGS finds over W and Z together (dots), gradient and distance fall "
+                f"like 1 / mu. At mu = {path[-1]['mu']:g} ‖grad E1‖ is {path[-1]['gradient_E1']:.1e} and the distance "
+                f"{path[-1]['multipliers_lack']:.1e}."
             ),
         ]
     )
@@ -261,8 +262,8 @@ def theory(found: Found) -> str:
 
 TECHNIQUES = """## Techniques that the paper names
 
-The table has E1 after 5 iterations and processor seconds of the whole program (Intel Xeon, under load), of this config
-with one line added:
+The table shows E1 after 5 iterations, and processor seconds of the whole program (Intel Xeon, under load). Each run has
+this config and one more line:
 
 ```toml
 data = { source = "usps", points = 1000 }
@@ -281,7 +282,7 @@ run = { finish = false, max_iterations = 5 }
 | coordinates on both sides of an activation | `model.sites = "both"` | 13.85 | 1.2; the default then 1.3 |
 | coordinates of some units of a layer | `model.sites = [{ after = 25 }, "after", "after"]` | 8.13 | 2.3; then 1.5 |
 
-No other Z-step is worth its time; the W-steps are as good as the default.
+The other Z-steps are not worth their time; the other W-steps are as good as the default.
 
 | 5 iterations of `run/usps_mac.toml` without acceleration, then postprocessing | E1 | seconds |
 |---|---|---|

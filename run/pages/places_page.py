@@ -81,7 +81,7 @@ Reasons = dict[str, list[str]]
 
 
 ALIKE = {
-    r'a layer \(\w+\) is fitted by "\w+", which needs': "a layer is fitted by a fitter, which needs",
+    r'a layer \(\w+\) is fitted by "\w+", which needs': "A fitter that fits a layer needs",
     r"(a layer without derivatives) \(\w+\)": r"\1",
 }
 """Reasons that differ in the name of a layer alone are one."""
@@ -93,7 +93,7 @@ def number_of(keys: Keys, place: str, reasons: Reasons) -> int:
     try:
         plan_of(configured({**keys, "parallel.data": place}), 4, 4 if tied else 3, 37, 11, 2, autoencoder=tied)
     except Refused as error:
-        said = f"`{error.part.said}`: {error.part.why}" if error.part.why else f"`{error.part.said}`"
+        said = f"`{error.part.said}`" + (f" is refused, since {error.part.why}" if error.part.why else "")
         lacking = reasons.setdefault(said, [])
         lacking += [error.demand.value] if error.demand.value not in lacking else []
     except UsageError as error:
@@ -127,8 +127,8 @@ def ways() -> str:
     rows += [f'`centres = "{name}"`' for name, trainer in TRAINERS.items() if not hasattr(trainer, "by_sums")]
     then = [f'`centres = "{name}"`' for name, trainer in TRAINERS.items() if hasattr(trainer, "by_sums")]
     return (
-        f"With sharded points the following read the rows of the points at hand: {'; '.join(rows)}. "
-        f"{', '.join(then)} reads them and then sums over all points, and the other W-solvers sum over all points."
+        f"With sharded points these parts read the rows of the points at hand: {'; '.join(rows)}. "
+        f"{', '.join(then)} reads these rows and then sums over all points; the other W-solvers sum over all points."
     )
 
 

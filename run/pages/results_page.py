@@ -29,11 +29,9 @@ HEAD = """# Results
 
 {answer}
 
-E1 is per point, with the 1/2; "training / validation" is the end of a run, after postprocessing. Figures are medians,
-with least and most in brackets; what a model predicts is marked. The line below a table says where it was measured, and
-the command. docs/results/ holds every repeat, the command of each step, and the versions. Fits [without
-tuning](defaults.md), [single questions](studies.md), the [price of a run](cost.md) and the [paper's
-experiments](paper.md) have pages of their own.
+E1 is per point, with the factor 1/2; "training / validation" are the errors at the end of a run, after postprocessing.
+Figures are medians, with the range in brackets. docs/results/ holds every repeat, the command of each step, and the
+versions.
 """
 
 MISSING = "Not measured yet: `make results ONLY={name}`."
@@ -60,7 +58,7 @@ def ends(found: Found) -> str:
     levels_of = paper_pictures.constant(next(iter(found["steps"].values()))).items()
     levels = ", ".join(f"{name} {value:.3f}" for name, value in levels_of)
     header = ("config", "E1 after 1, 2, 3", "end: training", "validation", "iterations", "seconds of training")
-    return f"To compare with: {levels}.\n\n" + table(header, rows)
+    return f"For comparison, E1 of constants and PCA: {levels}.\n\n" + table(header, rows)
 
 
 def curves(found: Found) -> str:
@@ -75,8 +73,8 @@ def curves(found: Found) -> str:
     header = ("config, one rank", *(f"E1 <= {level:g}" for level in levels), "end")
     return (
         table(header, rows)
-        + "\n\nA cell has the seconds of training, with those of the start, and the validation error at that level.\n"
-        "Adam and L-BFGS are macmpi's own, at the rates of their configs; tuned ones are in the first tables."
+        + "\n\nA cell shows the seconds of training, including the start, and the validation error at that level.\n"
+        "Adam and L-BFGS are macmpi's own, with the settings of their configs; tuned rivals are in the first tables."
     )
 
 
@@ -103,8 +101,8 @@ def cost(found: Found) -> str:
             )
     header = ("config", "ranks", "Z-step", "W-step", "exchange and waiting", "GFLOP-equivalents", "MB a rank")
     return table(header, rows) + (
-        "\n\nShares of an iteration, whose seconds are in [speedup](#speedup); the rest is evaluation.\n"
-        "GFLOP-equivalents: seconds times the machine's own dgemm rate with each launch, over all ranks."
+        "\n\nThe shares are of an iteration; the rest is evaluation. Its seconds are in [speedup](#speedup).\n"
+        "GFLOP-equivalents are seconds of all ranks times the dgemm rate that each launch measures."
     )
 
 
@@ -147,9 +145,9 @@ def hashing(found: Found) -> str:
     data = list(dict.fromkeys(name for own in cells.values() for name in own))
     made = [[method, *(own.get(name, "") for name in data)] for method, own in cells.items()]
     said = (
-        f"Codes have {BITS} bits. A cell has the precision at 100 by Hamming distance and by decoded codes (or "
-        "estimates), E1 of the best linear decoder, and processor seconds over all ranks. Precision at 100: of the 100 "
-        "points that a search finds, the share that is among the 100 nearest by Euclidean distance. "
+        f"Codes have {BITS} bits. A cell shows the precision at 100 by Hamming distance and by decoded codes (or "
+        "estimates), E1 of the best linear decoder, and processor seconds over all ranks. Precision at 100 is the "
+        "share of true neighbours (the 100 nearest by Euclidean distance) among the 100 points that a search finds. "
         "docs/results/hashing.json has other lengths, and COIL."
     )
     return f"{wrapped(said)}\n\n{table(('method', *data), made)}"
@@ -385,48 +383,48 @@ def answer(
     where = " and ".join(", ".join(behind).rsplit(", ", 1))
     return wrapped(
         f"On the autoencoder of USPS digits stochastic MAC is {min(random):.2g} to {max(ours):.2g} times faster than "
-        "the best of tuned Adam, Muon and SOAP from random weights. Given stochastic MAC's start, the best rival is "
-        f"{f'at an error of {at_once[-1]} at once, and ' if at_once else ''}{min(slower):.2g} to "
-        f"{max(slower):.2g} times slower below. On {where or 'no problem'} a rival's validation error is lower in the "
-        "end, as the table shows."
+        "the best of tuned Adam, Muon and SOAP from random weights. From stochastic MAC's start the best rival "
+        f"{f'has an error of {at_once[-1]} at once, but ' if at_once else ''}takes {min(slower):.2g} to "
+        f"{max(slower):.2g} times as long to lower errors. On {where or 'no problem'} a rival's validation error is "
+        "lower in the end, as the table shows."
     )
 
 
 SHORT = (
-    "Stochastic MAC is of the [family of K-FAC and KFRA](algorithms/stochastic.md). All runs have one core, single "
-    "precision and one final run; seconds are the processor's, of training alone. "
-    "Rivals are tuned, over 2 to 24 settings, and given MAC's start they pay nothing for it. 'Averaged': judged by an "
-    "exponential average of the weights (0.99 a step), as stochastic MAC is; 'decaying': also with rates that fall "
-    "linearly to 0. On the wide and the large net this table has Adam alone; the large net against Muon and SOAP is "
-    "[below](#on-all-cores-the-large-net)."
+    "Each method has one final run on one core, in single precision; seconds are processor seconds of training. "
+    "Rivals are tuned over 2 to 24 settings, and get MAC's start for free. 'Averaged' rivals are judged by an "
+    "exponential average of the weights (0.99 per step), as stochastic MAC is. 'Decaying' rivals also have rates that "
+    "fall linearly to 0. On the wide and the large net the only rival here is Adam; [another "
+    "table](#on-all-cores-the-large-net) has Muon and SOAP on the large net."
 )
 """How the comparisons with rivals are to be read."""
 
 SHAPES = (
-    "Data, nets and rivals are in `run/bench/shapes.py`: `run/usps_fast.toml` with other data or another net. A "
-    "level is the lowest E1 of a rival within its seconds; a star marks rivals that began at MAC's start. In brackets: "
-    "how many times slower the rival is."
+    "`run/bench/shapes.py` defines data, nets and rivals: `run/usps_fast.toml` with other data or another net. A "
+    "level is the lowest E1 of a rival within its seconds; a star marks rivals that began at MAC's start. The numbers "
+    "in brackets say how many times slower the rival is."
 )
 """How the table of shapes is to be read."""
 
 DEEP = (
-    "With skips stochastic MAC ends lower than Adam; without them only MAC and batch normalisation train 128 layers; "
-    "twelve train best by batch normalisation, and soonest by MAC. Labels of USPS: the lowest validation error in per "
-    "cent, seconds until then, in brackets how many times sooner stochastic MAC has it. `residual-128` has 128 layers "
-    "of 32 rectifiers with x + g(x) from the second on, `plain-128` 128 layers of 32 sigmoids without skips, "
-    "`narrow-12` twelve of these. Five seeds; full MAC and predictive coding (of pcx, scaled by depth as muPC does) "
-    "one. Rivals have the best of a small grid, which has macmpi's start too. Runs end with the iteration that passes "
-    "30 processor seconds: too soon for full MAC and predictive coding."
+    "With skips stochastic MAC ends lower than Adam. Without skips only stochastic MAC and batch normalisation train "
+    "128 layers; with twelve layers batch normalisation ends lowest, and stochastic MAC is fastest. A cell shows the "
+    "lowest validation error on labels of USPS in per cent, the seconds until then and, in brackets, how many times "
+    "sooner stochastic MAC reaches this error. `residual-128` has 128 layers of 32 rectifiers with x + g(x) from the "
+    "second layer on. `plain-128` has 128 layers of 32 sigmoids without skips, and `narrow-12` has twelve of these "
+    "layers. There are five seeds; full MAC and predictive coding (pcx, scaled by depth as in muPC) have one. Rivals "
+    "have the best settings of a small grid, which includes macmpi's start. Runs end with the iteration that passes "
+    "30 processor seconds, which is too soon for full MAC and predictive coding."
 )
 """How the deep nets are to be read."""
 
 TASKS = (
-    "All but the digits are of USPS. Adam has the best of 16 settings and is judged by its present weights; the tables "
-    "above judge averaged ones, so that its errors on the digits are lower there."
+    "All tasks except the digits are on USPS. Adam has the best of 16 settings and is judged by its present weights; "
+    "the tables above judge averaged weights, so Adam's errors on the digits are lower there."
 )
 """How the other tasks are to be read."""
 
-WEAK = "Launches of their own, whose seconds differ a little from those of [speedup](#speedup)."
+WEAK = "These are separate launches, so their seconds differ a little from those of [speedup](#speedup)."
 """How the seconds of as many points on each rank are to be read."""
 
 SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
@@ -442,7 +440,7 @@ SECTIONS: dict[str, tuple[str, Callable[[Found], str], str]] = {
     "usps": ("Errors: autoencoders of USPS digits, four seeds", ends, ""),
     "classify": ("Errors: labels of USPS digits, four seeds", ends, ""),
     "curves": ("Learning curves against seconds", curves, ""),
-    "speedup": ("Speedup", speedup, "Dots are measured; lines are predictions of the cost model."),
+    "speedup": ("Speedup", speedup, "Dots were measured; lines are predictions of the cost model."),
     "weak": ("As many points on each rank", weak, WEAK),
     "cost": ("An iteration of full MAC", cost, ""),
     "start": ("From the launch to the first iteration", start, ""),

@@ -23,12 +23,12 @@ TABLE: dict[str, Row] = {name: row for topic in TOPICS.values() for name, row in
 
 ELSEWHERE = [
     (
-        "`activation` or `sites` of another length than there are layers",
+        "`activation` or `sites` whose length is not the number of layers",
         "each layer has one",
-        "one for each, or one for all",
+        "one word for each layer, or one for all",
     ),
     (
-        "units in `sites` of another layer than a dense, elementwise first one, or with `skips` or `tied`",
+        "units in `sites` of a layer that is not a dense, elementwise first one, or with `skips` or `tied`",
         "the next segment computes the others from the data",
         "a word",
     ),

@@ -6,15 +6,15 @@ from refused.case import FOREST, IMAGES, RECURRENT, STEPS, TIED, Row
 
 COMBINATIONS = [
     "a convolution, or local connections, where the images' shape is unknown or does not fit",
-    "a recurrent layer behind another that gives its last state alone",
+    "a recurrent layer behind another that gives only its last state",
     "`steps` that do not divide the columns of the data",
-    "`model.tied = true` of a net that is no mirror of dense layers",
+    "`model.tied = true` for a net that is not a mirror of dense layers",
     (
         "shared weights (`tied`, a recurrent layer) with `skips`, a start that trains layers, `selection`, "
         "`alternating`, a metric, `fitters`, l1 or bounds; a list of ridges of tied layers"
     ),
     "a kernel or a `pool` larger than the images, `groups` that do not divide the channels that a layer reads",
-    "a `readout` that gives another number of outputs than there are targets",
+    "a `readout` whose number of outputs is not the number of targets",
     (
         "a convolution, a sparse layer, or a layer of another package that is not dense, or of trees or kernels, "
         'with `start.method = "pca"` or `"greedy"`'
@@ -48,20 +48,20 @@ TABLE = {
         {**TIED, "model.hidden": [5, 2, 5]},
         ("model.tied = true", "4 columns are to give 3 targets", "data.target = []"),
         ({"model.tied": False},),
-        "`model.tied = true` of a net that is no mirror",
+        "`model.tied = true` for a net that is not a mirror",
     ),
     "a tied net with other layers": Row(
         {**TIED, "model.hidden": [5, {"units": 4, "connections": "random", "share": 0.5}, 5]},
         ("model.tied = true", "model.hidden has others (sparse, recurrent", "or tied = false"),
         ({"model.tied": False},),
-        "`model.tied = true` of a net that is no mirror",
+        "`model.tied = true` for a net that is not a mirror",
     ),
     **{
         f"a tied net of {kind}": Row(
             {**TIED, "model.hidden": [6], "model.activation": kind, "model.words": 3, "start.method": "uniform"},
             ("model.tied = true", "codewords", "or tied = false"),
             ({"model.tied": False},),
-            "`model.tied = true` of a net that is no mirror",
+            "`model.tied = true` for a net that is not a mirror",
         )
         for kind in ("quantise", "argmax")
     },
@@ -138,7 +138,7 @@ TABLE = {
         {**IMAGES, "model.readout": {"channels": 1, "image": [2, 2, 1]}},
         ("model.readout", "2 x 2 pixels of 1 channels, 4 numbers", "targets have 3", 'readout = "dense"'),
         ({"model.readout": "dense"},),
-        "a `readout` that gives another number",
+        "a `readout` whose number",
     ),
     "convolutions and principal components": Row(
         {**IMAGES, "start.method": "pca"},

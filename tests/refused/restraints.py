@@ -8,8 +8,8 @@ from refused.case import BITS, CODES, LABELS, SELECTED, Row
 
 COMBINATIONS = [
     (
-        "a list of `penalty.ridge`, `l1`, `group_lasso`, `weights_min` or `weights_max` of another length than "
-        "there are layers whose weights regressions fit"
+        "a list of `penalty.ridge`, `l1`, `group_lasso`, `weights_min` or `weights_max` whose length is "
+        "not the number of layers whose weights regressions fit"
     ),
     (
         "`l1`, `group_lasso`, `weights_min` or `weights_max` with another method than mac, another "

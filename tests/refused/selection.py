@@ -16,18 +16,18 @@ COMBINATIONS = [
     "`selection.criterion` with `loss.missing = true`, or where all lists of candidates are empty",
     "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
     (
-        "`selection.widths` or `selection.ridges` of more or fewer layers than there are; widths of layers "
-        "without radial basis functions, ridges of layers that no closed form fits"
+        "`selection.widths` or `selection.ridges` of a wrong number of layers; widths of layers without radial "
+        "basis functions, ridges of layers that no closed form fits"
     ),
     (
-        "`selection.sizes` with another number of lists than there are hidden layers, or candidates above a "
+        "`selection.sizes` with a number of lists that is not the number of hidden layers, or candidates above a "
         "layer's own size"
     ),
     (
         "`selection.sizes` for a layer that is not dense with an elementwise activation, is sparse, has a skip or is "
-        "read by no dense layer; in a net with radial basis functions for a layer of another kind"
+        "read by no dense layer; in a net with radial basis functions, for a layer of another kind"
     ),
-    "`selection.sizes` without one `epsilon2`, with another method than mac, or with multipliers",
+    "`selection.sizes` without one `epsilon2`, with a method other than mac, or with multipliers",
 ]
 
 TABLE = {
@@ -146,13 +146,13 @@ TABLE = {
         UNITS | {"selection.sizes": [[2, 5]]},
         ("selection.sizes has 1 list but", "2 hidden layers", "give one for each, []"),
         ({"selection.sizes": [[2, 5], []]},),
-        "`selection.sizes` with another number",
+        "`selection.sizes` with a number",
     ),
     "sizes above the start": Row(
         UNITS | {"selection.sizes": [[2], [3, 8]]},
         ("a candidate of 8 for layer 2", "starts with 4", "leave it out, or start with more (model.hidden)"),
         ({"selection.sizes": [[2], [3]]}, {"model.hidden": [5, 8]}),
-        "`selection.sizes` with another number",
+        "`selection.sizes` with a number",
     ),
     **{
         f"sizes of {kind}": Row(

@@ -16,14 +16,14 @@ COMBINATIONS = [
         "a layer of codewords, trees, kernels or radial basis functions, a transposed convolution, or skips, with "
         '`start.method = "staged"`'
     ),
-    "`stochastic.stream` with another method than stochastic",
+    "`stochastic.stream` with a method other than stochastic",
     "`run.refit = true` with `stochastic.stream`",
     (
-        "more filters or words than patches of training points, or runs of words than columns, with "
+        "more filters or words than patches of training points, or groups of words than columns, with "
         '`start.method = "staged"`'
     ),
     '`start.method = "staged"` with `centres = "points"`',
-    '`method.name = "alternating"` in a net without a site, or with others than one at a dense linear code',
+    '`method.name = "alternating"` in a net without exactly one site, at a dense linear code',
     (
         "`method.acceleration` with another method than mac, with selection, multipliers (not `joint`), "
         '`sites = "none"` or a layer without derivatives'
@@ -103,7 +103,7 @@ TABLE = {
     ),
     "a piece of a stream for full MAC": Row(
         {"stochastic.stream": True, "method.name": "mac"},
-        ('by "mac"; use method.name = "stochastic"', "or stochastic.stream = false"),
+        ('by "mac"; use method.name = "stochastic"', "on all points (stochastic.stream = false)"),
         ({"stochastic.stream": False}, {"method.name": "stochastic"}),
         "`stochastic.stream` with",
     ),
@@ -139,14 +139,14 @@ TABLE = {
     ),
     "halves with another code": Row(
         HALVES | {"model.activation": "tanh"},
-        ('method.name = "alternating"', "a linear code that one layer makes"),
+        ('method.name = "alternating"', "a linear code that one layer computes"),
         ({"method.name": "mac"},),
         '`method.name = "alternating"`',
     ),
     "halves of which one has layers": Row(
         {"method.name": "alternating", "model.hidden": [5, 2, 5], "model.sites": ["none", "after", "none"]}
         | {"model.activation": ["tanh", "linear", "tanh"]},
-        ('method.name = "alternating"', "a linear code that one layer makes"),
+        ('method.name = "alternating"', "a linear code that one layer computes"),
         ({"model.hidden": [2, 5], "model.sites": ["after", "none"], "model.activation": ["linear", "tanh"]},),
         '`method.name = "alternating"`',
     ),

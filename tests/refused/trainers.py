@@ -9,24 +9,24 @@ from refused.case import ANY_OF, BASIS, BITS, CODES, FOREST, IT_FIRST, LABELS, W
 COMBINATIONS = [
     (
         "a unit solver (gauss_newton) where units do not separate: several layers between two sites, softmax, "
-        "another loss than the squared error, missing outputs"
+        "a loss other than the squared error, missing outputs"
     ),
     "more centres or codewords than training points",
-    '`centres = "points"` with another number of units than of points',
+    '`centres = "points"` where the number of units is not the number of points',
     "a site after or before a layer of radial basis functions",
-    "a layer of radial basis functions or codewords between others of one segment",
+    "a layer of radial basis functions or codewords between other layers of the same segment",
     (
-        "a `binary` or `argmax` layer that is not the only site, or behind other layers than radial basis functions, "
-        'and `z_step.solver = "binary"` without one'
+        "a `binary` or `argmax` layer that is not the only site, or follows layers other than radial basis functions, "
+        'and `z_step.solver = "binary"` without such a layer'
     ),
-    "`z_step.solver` other than auto and binary with such a layer",
+    "`z_step.solver` other than auto and binary with a `binary` or `argmax` layer",
     "a site before a `binary`, `argmax` or `quantise` layer",
-    "an `argmax` layer whose number of units is no multiple of `words`, or `words` below 2",
+    "an `argmax` layer whose number of units is not a multiple of `words`, or `words` below 2",
     "`w_step.solver` other than auto with radial basis functions or codewords",
-    "a fitter named for a layer of another kind than it fits, as a forest for a dense layer",
-    "a fitter of labels or bits where numbers are asked for, or of numbers where labels are",
+    "a fitter named for a layer that it does not fit, such as a forest for a dense layer",
+    "a fitter of labels or bits for targets that are numbers, or of numbers for labels",
     "a fitter for a layer that shares its segment with another",
-    "a fitter with an activation behind its layer",
+    "a fitter of a layer with an activation after it",
     "trees behind another layer",
     '`w_step.sums = "running"` without closed forms, or with convolutions, multipliers, acceleration, selection',
 ]
@@ -214,7 +214,7 @@ TABLE = {
     ),
     "a classifier of numbers": Row(
         {"model.fitters": ["auto", "auto", "logistic"]},
-        ('model.fitters = "logistic" fits bits or labels, and segment 3 should give numbers; use "auto" there',),
+        ('a layer (affine) is fitted by "logistic", which fits bits or labels, and segment 3 should give numbers',),
         ({"model.fitters": "auto"}, {"model.loss": "cross_entropy"}),
         "a fitter of labels",
     ),
@@ -234,7 +234,7 @@ TABLE = {
         {"model.loss": "cross_entropy", "model.fitters": ["auto", "auto", "logistic"], "model.output": "sigmoid"},
         ("fits no activation behind it (segment 3)", 'use model.output = "linear" there'),
         ({"model.output": "linear"},),
-        "a fitter with an activation",
+        "a fitter of a layer with an activation",
     ),
     "trees behind another layer": Row(
         {"model.activation": ["tanh", "forest"]},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from pathlib import Path
 from typing import Any, get_args
 
@@ -10,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 from launch.here import run_here
-from plans import plan_of
+from refused.case import BASIS, BITS, CODES, FOREST, IMAGES, SKIPS, SPARSE, TIED, WORDS, Keys, configured
 
 from macmpi import UsageError, config
 from macmpi.config.auto import Sizes, decide, in_short
@@ -19,7 +20,7 @@ from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.config.whole import ignored, with_value
 from macmpi.data.gathered import FEW, with_loss
 from macmpi.plan.plan import make_plan
-from macmpi.plan.resolve import resolve_in_span
+from macmpi.plan.resolve import resolve, resolve_in_span
 from macmpi.training.explanation import explanation
 
 ALWAYS = ("method.name", "model.hidden", "model.activation", "model.loss", "start.method")
@@ -47,7 +48,7 @@ EXPLAINED: list[dict[str, dict[str, Any]]] = [
     },
 ]
 
-WORDS = ("kmeans", "subset", "points")
+CENTRES = ("kmeans", "subset", "points")
 """How centres are found."""
 
 SIZES = list(itertools.product([1, 2, 3, 64], [False, True]))
@@ -91,7 +92,7 @@ def test_each_auto_that_a_run_reads_is_explained(tables: dict[str, Any], autoenc
     said = {line.removeprefix("# ").partition(":")[0] for line in lines}
     left = [key for key, value in of.settings.items() if value == "auto"]
     settled = with_value(of.config, "run.finish", of.finishing is not None)
-    assert {key for key in left if key not in ignored(with_value(settled, key, SAID[key]))} <= said
+    assert {key for key in left if key not in ignored(*[with_value(settled, key, SAID[key])] * 2)} <= said
     assert "data.scale" in left
 
 
@@ -114,6 +115,34 @@ def test_each_auto_that_a_run_reads_is_explained(tables: dict[str, Any], autoenc
 )
 def test_the_method_is_the_fastest_that_can_do_what_is_asked(tables: dict[str, Any], name: str) -> None:
     assert decide(config.validate(tables, "this test"), 9)[0].method.name == name
+
+
+SCHEDULES: dict[str, dict[str, dict[str, Any]]] = {
+    "first layer binary or argmax": {"model": {"activation": "argmax"}},
+    "radial basis functions, the first": {"model": {"hidden": [6, 2], "activation": ["rbf", "linear"]}},
+    "other autoencoders": {},
+    "labels": {"model": {"loss": "cross_entropy"}},
+    "numbers": {},
+    "any, `stop": {"penalty": {"stop": "gradient"}},
+}
+"""Rows of the page of full MAC, and nets of theirs."""
+
+
+@pytest.mark.parametrize("columns", [4, 400])
+@pytest.mark.parametrize("net", SCHEDULES)
+def test_the_schedules_that_auto_takes_are_those_of_the_page(net: str, columns: int) -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs" / "algorithms" / "mac.md").read_text(encoding="utf-8")
+    keys, row = (
+        next(line for line in page.splitlines() if line.startswith(f"| {begins}")).strip("| ").split(" | ")[1:]
+        for begins in ("net | mu0", net)
+    )
+    given = config.validate({"method": {"name": "mac"}} | SCHEDULES[net], "this test")
+    found = config.flat(decide(given, columns, net.startswith("other"))[0])
+    for key, cell in zip(keys, row, strict=True):
+        value = found[f"method.{key}" if key == "acceleration" else f"penalty.{key}"]
+        first, *others = re.findall(r"[\w.]+", cell)
+        said = min(float(first) * columns, float(others[-1])) if " D" in cell else first
+        assert str(value) == said if isinstance(value, str) else value == float(said), key
 
 
 def test_a_code_is_narrower_than_the_inputs_of_an_autoencoder() -> None:
@@ -156,7 +185,7 @@ def test_a_path_of_stationary_points_moves_all_together_where_it_can(keys: Any, 
 
 @pytest.mark.parametrize("autoencoder", [False, True])
 @pytest.mark.parametrize("codebook", [False, True])
-@pytest.mark.parametrize("centres", [*WORDS, *itertools.product(WORDS, repeat=2)], ids=str)
+@pytest.mark.parametrize("centres", [*CENTRES, *itertools.product(CENTRES, repeat=2)], ids=str)
 def test_fewer_centres_than_points_have_a_path_in_small_steps(centres: Any, codebook: bool, autoencoder: bool) -> None:
     """As many as points in the first layer of them have the paper's, whatever others have; the reason is the rule's."""
     first = centres if isinstance(centres, str) else centres[0]
@@ -255,5 +284,50 @@ def test_a_net_that_begins_with_any_layer_is_planned_as_it_is_decided(kind: str)
     """An autoencoder of one code, of which nothing else is said: no default is refused."""
     model = {"hidden": [6, 2, 6], "activation": [kind, "linear", "rbf" if kind == "rbf" else "tanh"]}
     words = {"words": {"quantise": 4, "argmax": 3}.get(kind, 64)}
-    decided, _ = decide(config.validate({"model": model | words}, "this test"), 5, True)
-    plan_of(decided, 5, 5, 40, 9, 1)
+    resolve(config.validate({"model": model | words}, "this test"), Sizes(5, 5, 40, 9, True))
+
+
+# --- what "auto" chooses is accepted ----------------------------------------------------------------------------------
+
+STARTS = ("uniform", "stochastic", "pca", "itq", "neighbours", "greedy", "staged")
+"""Starts that need no file and no pairs of points."""
+
+NETS: list[Keys] = [{}, BITS, WORDS, CODES, BASIS, FOREST, IMAGES, SPARSE, TIED, SKIPS, {"model.sites": "none"}]
+BESIDE: list[Keys] = [
+    *({}, {"weighted": 1}, {"weighted": 3}, {"penalty.gradients": True}, {"w_step.sums": "running"}),
+    *({"model.skips": [[1, 3]], "model.hidden": [5, 5, 5]}, {"model.tied": True}, {"penalty.metric": "variance"}),
+    *({"penalty.stop": "gradient"}, {"model.words": 37}, {"penalty.l1": 0.1}, {"w_step.schedule": "ring"}),
+]
+
+
+def is_accepted(keys: Keys) -> bool:
+    keys = {"method.name": "mac"} | keys
+    weights = keys.pop("weighted", 0)
+    try:
+        resolve(configured(keys), Sizes(4, 3, 37, 11, False, weights=weights))
+    except UsageError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("net", NETS, ids=str)
+@pytest.mark.parametrize(
+    ("key", "values"), [("start.method", STARTS), ("method.acceleration", ("none", "feasible", "joint"))]
+)
+def test_auto_is_refused_only_where_each_value_is(net: Keys, key: str, values: tuple[str, ...]) -> None:
+    """The start of bits, of words and of radial basis functions, and acceleration, give way to what stands beside."""
+    for beside in BESIDE:
+        keys = net | beside
+        keys.pop(key, None)
+        good = [value for value in values if is_accepted(keys | {key: value})]
+        assert is_accepted(keys) or not good, (beside, good)
+
+
+def test_it_says_what_it_gave_way_to() -> None:
+    """And that value, pinned, gives the same run."""
+    sizes, keys = Sizes(4, 3, 37, 11, False), {"penalty.gradients": True}
+    found = resolve(configured(keys), sizes)
+    (choice,) = (one for one in found.decisions if one.key == "method.acceleration")
+    assert (choice.value, found.method.acceleration) == ("none", "none")
+    assert choice.why.startswith('penalty.gradients = true does not go with method.acceleration = "momentum"')
+    assert resolve(configured(keys | {choice.key: choice.value}), sizes).settings == found.settings

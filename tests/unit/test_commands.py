@@ -38,7 +38,7 @@ def test_help_names_every_command(
 
 
 def test_every_command_of_the_package_is_in_the_table_and_can_be_called() -> None:
-    mains = {path.stem for path in (ROOT / "macmpi").glob("*.py") if "\ndef main() -> None:" in path.read_text()}
+    mains = {path.stem for path in (ROOT / "macmpi").glob("*.py") if "\n    main()\n" in path.read_text()}
     assert mains - {"__main__"} == COMMANDS.keys()
     for name in COMMANDS:
         assert callable(import_module(f"macmpi.{name}").main)

@@ -52,7 +52,7 @@ ASKING: dict[Demand, Keys] = {
     D.NO_WEIGHT_SLOPES: CODES,
     D.SLOPES_LACKING: {"model.activation": ["tanh", "quantise"], "model.words": 8},
     D.NO_BITS: {},
-    D.INNER_BASIS: BASIS,
+    D.BASIS: BASIS,
     D.ALL_POINTS: CODES | {"model.words": 37, "model.centres": "points"},
     D.INSEPARABLE: {"model.sites": ["none", "after"]},
     D.INEXACT: {"model.activation": "tanh"},

@@ -73,10 +73,10 @@ def test_a_run_with_keys_that_have_gone_at_their_last_defaults_reports_and_goes_
 
 def test_a_run_with_such_a_key_at_another_value_does_not_go_on(folder: Path) -> None:
     old = folder / "old"
-    as_it_was(old, {"penalty.sparsity": 0.5})
-    assert any("penalty.sparsity has gone" in line for line in read(old, "old").missing)
+    as_it_was(old, {"baseline.beta2": 0.5})
+    assert any("baseline.beta2 has gone" in line for line in read(old, "old").missing)
     outcome = run_here("run.toml", "--iterations", 3, "--output", "old", "--resume", "auto", cwd=folder, code=2)
-    assert "with another config: penalty.sparsity (was 0.5, has gone)" in outcome.err
+    assert "with another config: baseline.beta2 (was 0.5, has gone)" in outcome.err
 
 
 def without(run: Path, keys: set[str]) -> None:

@@ -8,10 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 from launch.here import run_here
+from refused.case import configured
 
 from macmpi import config
-from macmpi.config.auto import decide
-from macmpi.config.whole import ignored
+from macmpi.config import NESTED
+from macmpi.config.auto import Sizes, decide
+from macmpi.config.whole import KINDS, ignored
+from macmpi.plan.resolve import resolve
 
 TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
 
@@ -57,6 +60,12 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
     ("mac", {"start": {"method": "elastic_embedding", "gradient_step": False}}, ["start.gradient_step"]),
     ("adam", {"start": {"method": "model", "model": "model.h5", "range": 2.0}}, ["start.range"]),
     ("alternating", {"z_step": {"iterations": 2}, "w_step": {"iterations": 2}}, ["z_step.iterations"]),
+    (
+        "alternating",
+        {"penalty": {"factor": 3.0, "mu_every": 2, "patience": 2, "ridge": 0.1}},
+        ["penalty.factor", "penalty.mu_every", "penalty.patience"],
+    ),
+    ("mac", {"model": {"sites": "none"}, "penalty": {"factor": 3.0}}, ["penalty.factor"]),
     ("stochastic", {"start": {"method": "pca", "gradient_step": False}}, []),
     ("mac", {"model": {"hidden": [4]}, "selection": {**SIZES, "every": 3}}, []),
     ("mac", {"start": {"method": "greedy", "width": 2.0}}, ["start.width"]),
@@ -77,12 +86,25 @@ TABLE: list[tuple[str, dict[str, dict[str, Any]], list[str]]] = [
 @pytest.mark.parametrize(("method", "tables", "expected"), TABLE)
 def test_keys_that_mean_nothing(method: str, tables: dict[str, Any], expected: list[str]) -> None:
     given = config.validate({"method": {"name": method}} | tables, "this test")
-    assert ignored(decide(given, 9)[0]) == expected
+    assert ignored(decide(given, 9)[0], given) == expected
 
 
 @pytest.mark.parametrize("path", sorted((Path(__file__).parents[2] / "run").glob("*.toml")), ids=lambda path: path.stem)
 def test_no_config_of_the_repository_gives_a_key_in_vain(path: Path) -> None:
-    assert ignored(decide(config.read(path, []), 9)[0]) == []
+    given = config.read(path, [])
+    assert ignored(decide(given, 9)[0], given) == []
+
+
+@pytest.mark.parametrize("method", NESTED)
+def test_what_half_steps_read_changes_nothing_in_a_run_without_them(method: str) -> None:
+    """Not even the mu that its records show."""
+    sizes, keys = Sizes(4, 3, 37, 11, False), {"method.name": method}
+    half = {"penalty.mu0": 0.5, "penalty.mu_max": 3.0, "penalty.tolerance": 0.1, "penalty.ridge": 1.0}
+    half |= {"penalty.stop": "gradient", "z_step.iterations": 3, "w_step.solver": "newton", "model.sites": "before"}
+    plain, other = (vars(resolve(configured(own), sizes)) for own in (keys, keys | half))
+    differ = {key for key in plain if plain[key] != other[key]}
+    assert differ <= {"settings", "text", "unread"}
+    assert other["unread"] == tuple(sorted(half, key=list(KINDS).index))
 
 
 def test_they_are_said_once_at_the_start(tmp_path: Path) -> None:

@@ -105,16 +105,14 @@ def test_arrays_of_whole_numbers_are_scaled_alike_in_every_type(
 )
 @pytest.mark.parametrize("type_", [np.int64, np.uint8, np.float64])
 def test_whole_targets_are_amounts_or_asked_for_by_their_values(values: Any, answer: str, type_: type) -> None:
-    from macmpi.data.gathered import loss_for
-
     Y = np.array([*values] * 3).astype(type_)
     if len(np.unique(Y)) < len(set(values)) or Y.min() != min(values):
         pytest.skip("this type does not hold these values")
     if answer == "asks":
         with pytest.raises(UsageError, match="say what they are"):
-            loss_for(Config(), Y, "y")
+            with_loss(Config(), Points({"Y": Y}))
     else:
-        found, (decision,) = loss_for(Config(), Y, "y")
+        found, (decision,) = with_loss(Config(), Points({"Y": Y}))
         assert found.model.loss == answer and decision.value == answer
 
 

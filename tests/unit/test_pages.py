@@ -20,7 +20,10 @@ import refusals_page
 import results_page
 from pages_of_evidence import LARGEST
 
+from macmpi.config.whole import USUAL, flat
+from macmpi.half_steps.method import RANGE
 from macmpi.plan import tuned
+from macmpi.solvers import W_SOLVERS
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDTH, README_LINES, WORDS, FILES = 120, 120, 40_000, 45
@@ -239,6 +242,24 @@ def test_names_that_a_page_places_in_a_file_are_there(page: Path) -> None:
             assert re.search(rf"\b{word}\b", path.read_text(encoding="utf-8")), f"{name} in {place}"
 
 
+@pytest.mark.parametrize("page", [p for p in PAGES if p.parent.name == "extending" and p.stem != "index"], ids=named)
+def test_a_page_of_a_part_says_where_it_goes_in_macmpi_itself(page: Path) -> None:
+    """As the first page of these promises."""
+    assert "macmpi itself" in page.read_text(encoding="utf-8")
+
+
+def test_a_default_that_a_config_names_is_the_default() -> None:
+    """0 stands for that of the solver, or of the start."""
+    usual, found = flat(USUAL), 0
+    usual |= {"w_step.iterations": W_SOLVERS["gauss_newton"].iterations, "start.range": RANGE}
+    for path in (ROOT / "run").glob("*.toml"):
+        for table in re.split(r"^\[", path.read_text(encoding="utf-8"), flags=re.MULTILINE):
+            for key, said in re.findall(r"^(\w+) = [^#\n]*# ([\d.e-]+) by default", table, re.MULTILINE):
+                assert usual[f"{table.partition(']')[0]}.{key}"] == float(said), path.name
+                found += 1
+    assert found > 5
+
+
 DEVELOPERS = [
     page for page in PRESENT if page.parent.name == "extending" or page.stem in ("architecture", "CONTRIBUTING")
 ]
@@ -308,6 +329,9 @@ def test_speedups_are_the_same_on_every_page() -> None:
     text = (ROOT / "docs" / "predictions.md").read_text(encoding="utf-8")
     (said,) = re.findall(r"at efficiencies of (\d\.\d\d) to (\d\.\d\d)\.", text)
     assert said == (f"{min(ours.values()) / 2.0:.2f}", f"{max(ours.values()) / 2.0:.2f}")
+    errors = re.findall(r"^\| `\w+` \| 2 \| .* \| [-+]([\d.]+)% \|$", results_page.PAGE.read_text(), re.MULTILINE)
+    assert len(errors) == len(ours)
+    assert f"| off by at most {max(errors, key=float)} % |" in text
     rows = r"^\| full MAC \| 5,000 .* \| (\d) \| (\S+) \| .* measured \|$"
     seconds = re.findall(rows, cost_page.page(), re.MULTILINE)
     one, two = (float(s) for _, s in seconds)
@@ -315,12 +339,12 @@ def test_speedups_are_the_same_on_every_page() -> None:
 
 
 def test_epochs_of_many_points_take_as_long_on_every_page() -> None:
-    """Results, for 10,000 points, and the page of costs."""
+    """Results, for 10,000 points, and the page of costs, which rounds to two digits."""
     (means,) = re.findall(r"^\| stochastic \| (.+) \|$", results_page.PAGE.read_text(encoding="utf-8"), re.MULTILINE)
     rows = r"^\| stochastic MAC \| (\S+) .* \| (\S+) \| .* measured \|$"
     found = re.findall(rows, cost_page.page(), re.MULTILINE)
     said = [float(seconds) * 1e4 / int(points.replace(",", "")) for points, seconds in found]
-    assert said == pytest.approx([float(cell.split()[0]) for cell in means.split(" | ")], rel=0.02)
+    assert said == pytest.approx([float(cell.split()[0]) for cell in means.split(" | ")], rel=0.05)
 
 
 def test_what_a_page_says_of_a_table_is_what_the_table_has() -> None:

@@ -46,6 +46,8 @@ def test_the_draft_has_the_figures_of_the_results() -> None:
     both = re.search(r"([\d.]+) to (\d+) times faster than the best of tuned Adam, Muon and SOAP", results)
     assert both is not None
     assert f"{both[1]} to {both[2]} times faster than the best of tuned Adam, Muon and SOAP" in paper
+    (slower,) = re.findall(r"to ([\d.]+) times as long to lower errors", results)
+    assert f"between ahead and {slower} times slower" in paper
     assert set(re.findall(r"@(\w+)", paper)) == set(
         re.findall(r"^@\w+\{(\w+),", (RECIPES / "joss" / "paper.bib").read_text(encoding="utf-8"), re.M)
     )

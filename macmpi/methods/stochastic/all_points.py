@@ -1,13 +1,13 @@
-"""Stochastic MAC can take all points at once: the same half steps without noise, so that every step lowers the error.
+"""Stochastic MAC can take all points at once: the half steps then have no noise, and every step lowers the error.
 
 With the curvature M (x) G of each layer and the last step P, both of all points,
 
     D = -(M (x) G + damping)^-1 dE1/dW,   W <- W + t (x D + y P),
 
 where (x, y) minimises the damped Gauss-Newton model of E1 in that plane.  With `cg_iterations`, D solves the model
-itself, (H + damping) D = -dE1/dW, by conjugate gradients that begin at a share of P and are preconditioned by the
-curvature above (Martens, 2010).  t is halved until E1, with its ridge, falls.  The damping follows the ratio of actual
-to predicted decrease (Levenberg; Marquardt), and never falls below a floor: without one the net would learn its
+itself, (H + damping) D = -dE1/dW, by conjugate gradients, which begin at a multiple of P and are preconditioned by the
+curvature above (Martens, 2010).  t is halved until E1 plus ridge falls.  The damping follows the ratio of actual to
+predicted decrease (Levenberg; Marquardt), and never falls below a floor, since otherwise the net would learn its
 training points by heart.
 """
 
@@ -30,9 +30,9 @@ from macmpi.typing import Array
 
 
 class AllPoints(Stochastic):
-    """Trains by steps of all points; an iteration is one step.  Collective: where a method says so.
+    """Trains by steps on all points; an iteration is one step.  Collective: where a method says so.
 
-    Every rank moves all weights: each has the whole of D, and lengths come from rank 0.
+    Every rank moves all weights, since each has the whole D, and lengths come from rank 0.
     """
 
     _passed: Passed | None = None
@@ -51,7 +51,7 @@ class AllPoints(Stochastic):
         self.curvature.share(state)
 
     def sweep(self, state: Running, pause: Pause = never) -> bool:
-        """Takes one step; if no length lowers the objective it takes none, and raises the damping.  Collective: yes.
+        """Takes one step; if no length lowers the objective, takes none and raises the damping.  Collective: yes.
 
         Cost: nine passes through the net, and four for each CG iteration.
         """

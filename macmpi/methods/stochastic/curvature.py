@@ -1,4 +1,4 @@
-"""A stochastic run gathers curvature: for each layer a running Gram G, and inverses or spectra of G and the metric M.
+"""A stochastic run keeps, for each layer, a running Gram G, and inverses or spectra of G and of the metric M.
 
 Sums over points go up a tree of parts.  Each inverse or spectrum is assigned to one rank.  The damping of the inverses
 is adapted in schedule.py (`Damping`).
@@ -33,7 +33,7 @@ class RunningCurvature:
     """Keeps the Grams (state.own.grams) and the inverses and spectra of Grams and metrics (own.inverses, own.spectra).
 
     Minibatches since the last `fold` stay in the Grams of the parts.  So Grams are exchanged only when they are
-    inverted, and each goes only to the rank that inverts it.
+    inverted, and each Gram goes only to the rank that inverts it.
 
     rows: this rank's points of each of its parts.
     owned: for each rank the sides (layer, GRAM or METRIC) that it refreshes.
@@ -70,9 +70,9 @@ class RunningCurvature:
         self._grams = [tiles.merged(g for g in rank if g.start >= self.settled) for rank in kept]
 
     def begin(self, state: Running, X: Array, weights: Array | None = None) -> None:
-        """Begins with empty Grams, but sums that of the net's inputs, which never change, over all points.
+        """Begins with empty Grams, but sums the Gram of the net's inputs, which never change, over all points.
 
-        weights: of the points, of a mean of 1.  Collective: yes.
+        weights: the weights of the points, with a mean of 1.  Collective: yes.
         """
         last = self.layout.grams[-1], self.layout.squares[-1][-1], self.layout.spectra[-1][-1]
         state.own.grams, state.own.inverses, state.own.spectra = (np.zeros(run.stop, self.plan.dtype) for run in last)
@@ -91,10 +91,10 @@ class RunningCurvature:
             np.divide(self.sum(add, G.size).reshape(G.shape), self.plan.n_train, out=G)
 
     def note(self, tapes: Tapes, probed: float, state: Running) -> None:
-        """Adds a minibatch to the running Grams of this rank's parts; a step of all points replaces them.
+        """Adds a minibatch to the running Grams of this rank's parts; a step on all points replaces the Grams.
 
         tapes: the net at the minibatch, by part.
-        probed: the number of points of all ranks that it counts.  Collective: no.
+        probed: the number of points of all ranks that enter the Grams.  Collective: no.
         """
         rate = 1.0 if self.whole else max(1.0 - tuned.GRAM_MEMORY, 1.0 / (state.own.steps + 1))
         self._faded *= 1.0 - rate
@@ -104,7 +104,7 @@ class RunningCurvature:
                     layer.note(i, seen, rate / probed, 1.0 - rate)
 
     def share(self, state: Running) -> None:
-        """Moves the Grams to where the ranks of a node have one copy of them.  Collective: yes."""
+        """Moves the Grams to memory that the ranks of a node share.  Collective: yes."""
         state.own.grams = share_on_node(self.team, state.own.grams)
 
     def fold(self, state: Running) -> None:
@@ -128,17 +128,17 @@ class RunningCurvature:
         self._faded = 1.0
 
     def complete(self, state: Running) -> None:
-        """Gives all ranks all Grams, of which each has those that it inverts.  Collective: yes."""
+        """Gives all ranks all Grams; before this each rank has only the Grams that it inverts.  Collective: yes."""
         self.team.gather_parts(state.own.grams, self._grams)
 
     def refresh(self, tapes: Tapes, probed: float, damping: float, state: Running, eigenvectors: bool = True) -> None:
         """Folds the Grams, computes the metrics, and inverts both again, each on one rank.
 
         tapes: the net at the minibatch, by part.
-        probed: the number of its points, over all ranks, from which metrics are computed.
-        damping: of the inverses.
-        eigenvectors: whether layers that are damped in eigenvectors compute these again, too.
-        Collective: yes, with one Allgatherv of the results, and one of spectra where there are such.
+        probed: the number of the minibatch's points, over all ranks, from which metrics are computed.
+        damping: the damping of the inverses.
+        eigenvectors: whether layers that are damped in eigenvectors also compute these again.
+        Collective: yes, with one Allgatherv of the results, and one of spectra if there are any.
         """
         self.fold(state)
         if not self._paired:  # shifts depend on the traces of a Gram and of its metric

@@ -1,28 +1,28 @@
-"""Each layer has curvature: it is noted minibatch by minibatch, damped and inverted, and applied to the gradient.
+"""Each layer has curvature, collected minibatch by minibatch, damped and inverted, and applied to the gradient.
 
     D_k = -M_k^-1 (dE1/dW_k) G_k^-1,   G_k the Gram of the layer's inputs, M_k the metric of its outputs
 
-A LayerCurvature has three duties: `note` the inputs of a minibatch, `refresh` the inverses of G and M, and
-`precondition` the gradient.  Two classes do the last two, Shifted and Spectral; plan/directions.py chooses once which
-of them a layer has.
+A LayerCurvature has three tasks: `note` the inputs of a minibatch, `refresh` the inverses of G and M, and
+`precondition` the gradient.  Two classes, Shifted and Spectral, do the last two tasks; plan/directions.py chooses once
+which class a layer has.
 
-Shifted applies two inverses (A + s I)^-1, each a whole matrix; a multiple of the identity, where the metric is one; or
-for a wide A, one made of its r leading eigenvectors U, with all its other eigenvalues replaced by one number:
+Shifted applies two inverses (A + s I)^-1.  Each is a whole matrix; or a multiple of the identity, if the metric is one;
+or, for a wide A, it is computed from the r leading eigenvectors U of A, with one number for all other eigenvalues:
 
     (A + s I)^-1 = (I - U diag(c) U^T) / t,   c_i = 1 - t / (l_i + s),
 
-l: the leading eigenvalues, t: the geometric mean of the others, each plus s.  Most of the others are below s, so that
-little is lost, and an inverse applied to n rows costs 4 n d r flops instead of 2 n d^2.
+where l are the leading eigenvalues, and t is the geometric mean of the others, each plus s.  Most of the others are
+below s, so little is lost, and to apply the inverse to n rows costs 4 n d r flops instead of 2 n d^2.
 
-Spectral damps layers of moderate width in the eigenvectors of both matrices, hardly more than they need.  With
+Spectral damps layers of moderate width in the eigenvectors of both matrices, and hardly more than necessary.  With
 M = U diag(m) U^T, G = V diag(l) V^T and a b = damping (`shifts`), the direction of a layer is
 
     D = -U [ (U^T dE1/dW V)_ij / (m_i l_j + damping + q (a l_j + b m_i)) ] V^T.
 
-q = 1 gives the two damped inverses (M + a I)^-1 and (G + b I)^-1: where one of m and l is large and the other small,
-the divisor is far above m l + damping, and steps are shorter than the model requires.  q = 0 gives
-(M (x) G + damping I)^-1, with which nets of rectifiers diverge: the metric of units that few points activate is
-uncertain.  So q falls from 1, when Grams are sums over a few minibatches, to CROSS_LEAST.
+q = 1 gives the two damped inverses (M + a I)^-1 and (G + b I)^-1; if one of m and l is large and the other small, the
+divisor is then far above m l + damping, and steps are shorter than the model requires.  q = 0 gives (M (x) G + damping
+I)^-1, with which nets of rectifiers diverge: the metric of units that few points activate is uncertain.  So q falls
+from 1, when Grams are sums over a few minibatches, to CROSS_LEAST.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Dense:
     def renew(self, A: Array, shift: float, last: Array) -> None:
         """Computes the inverse again, for another A (d, d) and another shift s.
 
-        last: the array that held it before, from which eigenvectors are improved.
+        last: the array that held the inverse before, from which eigenvectors are improved.
         """
         self.matrix[:] = shifted_inverse(A, shift, self.double)
 
@@ -87,7 +87,7 @@ class Dense:
 
 
 class Identity(Dense):
-    """Holds the inverse of an A that is a multiple of the identity: another multiple."""
+    """Holds the inverse of a multiple A of the identity, which is a multiple of the identity too."""
 
     def renew(self, A: Array, shift: float, last: Array) -> None:
         self.matrix.fill(0.0)
@@ -101,8 +101,8 @@ class Identity(Dense):
 class LowRank:
     """Holds the inverse (I - U diag(c) U^T) / t of a wide matrix (above), with its leading eigenvectors U (d, r).
 
-    shares (r + 1,): c and 1 / t, which stay while the inverse is in use.
-    number: the inverse's number among all, which keys the random vectors from which the first eigenvectors are found.
+    shares (r + 1,): c and 1 / t, which stay as long as the inverse is used.
+    number: the inverse's number among all inverses, the key of the random vectors for the first eigenvectors.
     """
 
     U: Array
@@ -144,8 +144,8 @@ Inverse: TypeAlias = Dense | LowRank
 def leading(A: Array, known: Array, j: int) -> Spectrum:
     """Approximates the leading eigenvalues and eigenvectors (d, r) of A by subspace iteration.  Collective: no.
 
-    known: eigenvectors to begin at, or zeros; then it begins at random ones, from a stream keyed by j.
-    Cost: 2 d^2 r flops for each of two products, of five from random ones.
+    known: the eigenvectors at which the iteration begins; zeros stand for random vectors, whose stream has the key j.
+    Cost: 2 d^2 r flops for each of two products, or of five from random vectors.
     """
     times, V = 1, known
     if not known.any():
@@ -159,8 +159,8 @@ def leading(A: Array, known: Array, j: int) -> Spectrum:
 def shares(A: Array, spectrum: Spectrum, shift: float) -> Array:
     """Computes c and 1 / t (r + 1,) for A + shift I, with t = m^2 / sqrt(q).
 
-    m and q are mean and mean square of its eigenvalues but for the leading ones: t is their geometric mean if their
-    logarithms are distributed normally.  Cost: 2 d^2 r flops.  Collective: no.
+    m and q are the mean and the mean square of the eigenvalues except the leading ones.  t is the geometric mean of
+    these eigenvalues if their logarithms are distributed normally.  Cost: 2 d^2 r flops.  Collective: no.
     """
     values, U = spectrum
     n, r = U.shape
@@ -211,7 +211,7 @@ def put_direction(
 class Amount(NamedTuple):
     """Says how much a step's curvature is damped.
 
-    damping: of the product of G and M.
+    damping: the damping of the product of G and M.
     cross: q of the formula for layers that are damped in eigenvectors (above).
     """
 
@@ -223,7 +223,7 @@ class Amount(NamedTuple):
 class Gradient:
     """Is dE1/dW (h, d) of layer k, summed over n points, as a view of the sum over all ranks.
 
-    applied: whether it has been multiplied by M^-1, and by G^-1.
+    applied: whether it has been multiplied by M^-1, and whether by G^-1.
     """
 
     slopes: Sum
@@ -233,7 +233,7 @@ class Gradient:
     applied: tuple[bool, bool]
 
     def rows(self, units: slice, out: Array) -> Array:
-        """Returns the rows of some units (n, d), which are to be read only, or are in `out`."""
+        """Returns the rows of some units (n, d), in `out` or as a view that must not be written to."""
         return self.slopes.part(self.layout.place(self.k, units), out.reshape(-1)).reshape(out.shape)
 
     def whole(self) -> Array:
@@ -251,8 +251,8 @@ class LayerCurvature(ABC):
 
     form: how the layer is damped.
     columns: d.
-    parts: this rank's parts of a minibatch; none where G never changes.
-    inverses: of G and M, where there are such.
+    parts: this rank's parts of a minibatch; empty if G never changes.
+    inverses: the inverses of G and M, if there are any.
     """
 
     def __init__(self, k: int, form: LayerForm, columns: int, parts: Iterable[int]) -> None:
@@ -263,9 +263,9 @@ class LayerCurvature(ABC):
     def note(self, part: int, seen: Seen, weight: float, left: float) -> None:
         """Adds the probed points of a part to the layer's running Gram of that part.
 
-        weight: multiplies the sum of [a, 1] [a, 1]^T over these points.
-        left: multiplies the Gram as it was before.
-        Cost: a copy of their inputs now, and n d^2 flops later.
+        weight: the factor of the sum of [a, 1] [a, 1]^T over these points.
+        left: the factor of the previous Gram.
+        Cost: a copy of the points' inputs now, and n d^2 flops later.
         """
         self.running[part].fade(left)
         for step in seen.tape.steps:
@@ -286,15 +286,15 @@ class LayerCurvature(ABC):
 
         side: GRAM or METRIC.
         pair: the present G and M.
-        last: the array that held it before.
-        eigenvectors: whether a layer that is damped in eigenvectors computes these again, too.
+        last: the array that held the inverse or spectrum before.
+        eigenvectors: whether a layer that is damped in eigenvectors also computes these again.
         """
 
     @abstractmethod
     def precondition(self, gradient: Gradient, amount: Amount) -> PutRows:
         """Returns a function that puts D = -M^-1 (dE1/dW) G^-1 / n of some units into an array.
 
-        Work that all units share is done in this call.
+        This call does the work that all units share.
         """
 
 

@@ -1,15 +1,16 @@
-"""Stochastic MAC takes both half steps to first order on minibatches, whose coordinates are always feasible.
+"""Stochastic MAC approximates both half steps to first order on minibatches, whose coordinates are always feasible.
 
-So no coordinates are kept from one minibatch to the next.  Each minibatch computes z_k = f_k(z_{k-1}), takes Z-step and
-W-step to first order in the metrics of curvature.py, which gives a direction D, and moves along D and the last step P:
+So no coordinates are kept from one minibatch to the next.  Each minibatch computes z_k = f_k(z_{k-1}).  Z-step and
+W-step to first order, in the metrics of curvature.py, give a direction D, and the weights move along D and the last
+step P:
 
     W <- W + x D + y P,   x = STRIDE times the minimum along D of the Gauss-Newton model of a minibatch, y: momentum.
 
 Losses are multiplied by the weights of points, divided by their mean.  The damping follows the ratio of actual to
 predicted decrease.  A run shows and keeps the running average of the weights.
 
-For the same bits on any number of ranks, a minibatch is cut into fixed parts, whose sums go up a tree; ranks take the
-parts, the units whose directions they make, and the inverses.
+For the same bits on any number of ranks, a minibatch is cut into fixed parts, whose sums are added up a tree.  Ranks
+share the parts, the units whose directions they compute, and the inverses.
 """
 
 from __future__ import annotations
@@ -85,10 +86,10 @@ class Stochastic(TrainingMethod[StochasticState]):
     def start(self, range_: float, gradient_step: bool, seed: int) -> Running:
         """Makes a State of random weights and fits its output layer to some points.  Collective: yes.
 
-        range_: of the random weights; 0: the method's own start, in which layers, or the code alone, begin as principal
-            components.
-        gradient_step: is ignored.
-        seed: of the random streams.
+        range_: the range of the random weights; 0: the method's own start, in which layers, or only the code, begin as
+            principal components.
+        gradient_step: ignored.
+        seed: the seed of the random streams.
         """
         state = self.opened(range_, seed)
         began = now()
@@ -150,10 +151,10 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.curvature.share(state)
 
     def sweep(self, state: Running, pause: Pause = never) -> bool:
-        """Does an iteration, from its minibatch number `state.position` on.  Collective: yes.
+        """Does an iteration, beginning with its minibatch number `state.position`.  Collective: yes.
 
-        It may pause after a minibatch that has folded the Grams, and returns False; then each rank has the whole State.
-        If the iteration before has lost the weights (`is_lost`), it begins at the best ones, with more damping.
+        It may pause after a minibatch that has folded the Grams, and then returns False; each rank has the whole State.
+        If the previous iteration has lost the weights (`is_lost`), it begins at the best weights, with more damping.
         """
         if self.unridged:
             self.schedule.watch(state.history.errors)
@@ -180,7 +181,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.curvature.complete(state)
 
     def step(self, rows: Drawn, state: Running) -> bool:
-        """Does one minibatch: looks at it, notes and inverts curvature, finds direction and length, moves and adapts.
+        """Does one minibatch: passes it, notes and inverts curvature, finds direction and length, moves, and adapts.
 
         rows: this rank's points of the minibatch, by part.
         Returns True if the Grams were folded, so that the State can be made whole.  Collective: yes.
@@ -219,7 +220,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         return np.inf if whole else self.schedule.points(iteration)
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
-        """Passes a minibatch through the net: losses only, if inverses are due, else slopes too.  Collective: yes."""
+        """Passes a minibatch through the net; computes slopes too unless inverses are due.  Collective: yes."""
         with self.team.clock("z"):
             return self.passes.losses(rows, state) if due.refresh else self.passes.with_slopes(rows, ridge, state)
 
@@ -236,9 +237,9 @@ class Stochastic(TrainingMethod[StochasticState]):
         return Points(probed, {i: seen.few for i, seen in passed.tapes.items()}, passed.probed, ridge, damping)
 
     def _direction(self, passed: Passed, points: Points, due: Due, state: Running) -> Iterable[moving.Run]:
-        """Returns the direction D of each run of this rank's units, and measures the length of the step if that is due.
+        """Returns the direction D of each group of this rank's units, and measures the length of the step if it is due.
 
-        The length is b / h of `GaussNewton.along`, kept in the state; to measure it all ranks need all of D.
+        The length is b / h of `GaussNewton.along`, kept in the state; to measure it all ranks need the whole D.
         Collective: yes.
         """
         with self.team.clock("z"):
@@ -283,26 +284,26 @@ class Stochastic(TrainingMethod[StochasticState]):
 class Stream(Stochastic):
     """Trains by stochastic MAC on a piece of a stream; an iteration is a pass over the piece.
 
-    It goes on from the numbers that the piece before has left in its model.  How many points will come is unknown, so
-    the first ridge, the size of minibatches and the Gram of inputs, a mean over points, are those of all points so far,
-    and the average of the weights is over the last part of all steps.  Inverses stay in use from piece to piece:
-    inverses from the steps of a short piece would fit its points alone.  They are made again only if the scaling has
+    It continues from the numbers that the previous piece has kept in its model.  The number of points to come is
+    unknown, so the first ridge, the size of minibatches and the mean Gram of the inputs are those of all points so far,
+    and the average of the weights is over the last part of all steps.  Inverses are used from piece to piece, since
+    inverses from the steps of a short piece would fit only its points.  They are computed again only if the scaling has
     changed much.  Collective: where a method says so.
     """
 
     def evaluate(self, state: Running, feasible: bool = False) -> Errors:
-        """Computes the errors at the validation points, which are also given as those of training.  Collective: yes."""
+        """Computes the errors at the validation points, and returns them as training errors, too.  Collective: yes."""
         found = self.parts.nested(self.layout.blocks(state.result), validation=True)
         wrong = (found.wrong, found.wrong) if self.plan.resolved.loss.labels else (None, None)
         return Errors(found.error, found.error, found.error, 0.0, wrong_train=wrong[0], wrong_validation=wrong[1])
 
     def go_on(self, state: Running, last: dict[str, Array] | None) -> None:
-        """Puts the numbers that the last piece has left into the first State of this piece.  Collective: yes.
+        """Puts the numbers that the last piece has kept into the first State of this piece.  Collective: yes.
 
-        The new points may have larger losses than those before.  So that this is not taken for a failed step, the
+        The new points may have larger losses than earlier points.  So that this does not look like a failed step, the
         running loss becomes at least the loss of the averaged weights at the first minibatch.
 
-        last: on rank 0, what `kept` returned, in this piece's scaling; None: nothing, on other ranks.
+        last: on rank 0, what `kept` returned, in this piece's scaling; None: nothing was kept, or another rank.
         Cost: a pass of a minibatch.
         """
         *arrays, numbers = share_arrays(self.team, [last[name] for name in (*LEFT, "numbers")] if last else [])
@@ -320,7 +321,7 @@ class Stream(Stochastic):
 
 
 def kept(weights: Array, own: StochasticState, points: int) -> dict[str, Array]:
-    """Copies the numbers that the next piece of a stream goes on from, by name.  Collective: no.
+    """Copies the numbers from which the next piece of a stream continues, by name.  Collective: no.
 
     points: the number of points of the stream so far.
     """

@@ -3,10 +3,10 @@
     D_k = -M_k^-1 (dE1/dW_k) G_k^-1 for each layer k,
     average <- average + rate (W - average),   P <- y P + x D,   W <- W + P
 
-for the last step P.  A layer that is damped in eigenvectors (layers.py) gets its direction as a whole, others in runs
-of units (plan/directions.py): the same products on any number of ranks.  The weights are exchanged after each step, the
-average and the last step only where a State must be whole, or where the loss is measured along the whole step.  A run
-goes back from a step that has failed, and from an epoch that has lost the weights.
+for the last step P.  The direction of a layer that is damped in eigenvectors (layers.py) is computed as a whole, that
+of other layers in groups of units (plan/directions.py), with the same products on any number of ranks.  The weights are
+exchanged after each step; the average and the last step are exchanged only if a State must be whole, or if the loss is
+measured along the whole step.  A run takes back a step that has failed, and an epoch that has lost the weights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PIECE = 1 << 15
 class Directions:
     """Makes the directions of a rank's own units by the inverses of a RunningCurvature.  Collective: where it says so.
 
-    points: of a minibatch, by which `assign` assigns the work.
+    points: the number of points of a minibatch, by which `assign` assigns the work.
     places: for each rank the places of its own units in flat weights.
     """
 
@@ -54,7 +54,7 @@ class Directions:
 
         A unit may go to another rank, so all ranks must already have all weights, averages and last steps.
 
-        points: of a minibatch; inf: no inverse is applied to factors.  Collective: no.
+        points: the number of points of a minibatch; inf: no inverse is applied to factors.  Collective: no.
         """
         if (sides := sides_of(self.plan.chain, self.forms, points)) == self.curvature.sides:
             return  # nothing has changed, as in most epochs
@@ -66,10 +66,10 @@ class Directions:
         self._memory = np.empty(longest, self.plan.dtype)
 
     def whole(self, slopes: Sum, n: float, damping: float, state: Running) -> Array:
-        """Computes D of all units, (P,), in memory that the next call takes again.  Collective: yes.
+        """Computes D of all units, (P,), in memory that the next call uses again.  Collective: yes.
 
-        slopes: summed over n points, with the inverses of `curvature.sides` applied already.
-        damping: of this step; each layer divides it between G and M.
+        slopes: the slopes summed over n points, to which the inverses of `curvature.sides` are already applied.
+        damping: the damping of this step; each layer divides it between G and M.
         """
         found = self._buffer.array((self.layout.weights[-1].stop,), self.plan.dtype)
         for _ in self.runs(slopes, n, damping, state, found):
@@ -78,10 +78,10 @@ class Directions:
         return found
 
     def runs(self, slopes: Sum, n: float, damping: float, state: Running, out: Array | None = None) -> Iterator[Run]:
-        """Yields place and direction D of each run of this rank's units, one after the other.  Collective: no.
+        """Yields place and direction D of each group of this rank's units, one after the other.  Collective: no.
 
-        slopes: summed over n points, with the inverses of `curvature.sides` applied already.
-        out (P,): D is put there; None: into memory that the next run of units takes again.
+        slopes: the slopes summed over n points, to which the inverses of `curvature.sides` are already applied.
+        out (P,): where D is put; None: in memory that the next group of units uses again.
         """
         layers, amount = self.curvature.layers(state), self.curvature.amount(damping, state)
         for k, runs in groupby(self.units[self.team.rank], itemgetter(0)):
@@ -99,7 +99,7 @@ class Directions:
 
 
 class Moves:
-    """Moves weights, average and last step of a State in place, each rank those of its own units.
+    """Moves weights, average and last step of a State in place; each rank moves those of its own units.
 
     places: for each rank the places of its own units in flat weights.  Collective: where a method says so.
     """
@@ -108,14 +108,14 @@ class Moves:
         self.team, self.places = team, places
 
     def share(self, state: Running) -> None:
-        """Moves weights, average and last step to where the ranks of a node have one copy of them.  Collective: yes."""
+        """Moves weights, average and last step to memory that the ranks of a node share.  Collective: yes."""
         private = state.weights, state.own.average, state.own.step
         state.weights, state.own.average, state.own.step = [share_on_node(self.team, flat) for flat in private]
 
     def step(self, state: Running, rate: float, kept: float, runs: Iterable[Run], length: float, go: bool) -> None:
         """Does average += rate (W - average), P <- kept P + length D, and with `go` W <- W + P, for this rank's units.
 
-        PIECE numbers are moved at a time, so that they stay in the cache.
+        PIECE numbers are moved at a time, so they stay in the cache.
 
         runs: the directions of this rank's units.  Collective: no.
         """
@@ -137,20 +137,20 @@ class Moves:
             state.weights[own] += state.own.step[own]
 
     def show(self, flat: Array) -> None:
-        """Gives all ranks all of a flat array (P,), of which each has the places of its own units.  Collective: yes."""
+        """Gives all ranks the whole flat array (P,); each rank has the places of its own units.  Collective: yes."""
         self.team.gather_parts(flat, self.places)
 
     def place(self, weights: Array, state: Running) -> None:
-        """Puts weights (P,) into the State: W and the average become these, and the last step 0.  Collective: yes.
+        """Puts weights (P,) into the State, as W and as the average; the last step becomes 0.  Collective: yes.
 
-        weights: each rank reads those of its own units.
+        weights: each rank reads the weights of its own units.
         """
         for own in self.places[self.team.rank]:
             state.weights[own], state.own.average[own], state.own.step[own] = weights[own], weights[own], 0.0
         self.show(state.weights)
 
     def complete(self, state: Running) -> None:
-        """Gives all ranks the whole average and last step, of which each had its own units.  Collective: yes."""
+        """Gives all ranks the whole average and last step; each rank had those of its own units.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
 
@@ -168,7 +168,7 @@ def gone_wrong(loss: float, square: float, n: float, level: float) -> bool:
 
 
 def running_loss(loss: float, state: Running) -> float:
-    """Returns the running mean of losses with a minibatch's loss added, which counts as SURGE times the mean at most.
+    """Returns the running mean of losses after a minibatch's loss, which counts as at most SURGE times the mean.
 
     Collective: no.
     """
@@ -186,10 +186,10 @@ def take_back(moves: Moves, state: Running) -> None:
 
 
 def is_lost(parts: HalfStepContext, state: Running) -> bool:
-    """Tells whether the weights have become worse than the best ones, by the errors of validation and of training.
+    """Tells whether the weights have become worse than the best weights, by validation and training errors.
 
-    If the validation error is above LOST times the best one, the training errors of both decide, as a few validation
-    points may be far off by chance.  Cost: then two passes through the net.  Collective: yes.
+    If the validation error is above LOST times the best one, the training errors of both weights decide, since a few
+    validation points may be far off by chance.  Cost: then two passes through the net.  Collective: yes.
     """
     history, shapes = state.history, parts.plan.chain.block_shapes
     if not history.e1_val > tuned.LOST * history.best_e1_val:
@@ -199,7 +199,7 @@ def is_lost(parts: HalfStepContext, state: Running) -> bool:
 
 
 def begin_again(moves: Moves, state: Running) -> None:
-    """Begins again at the best weights as if no step had been taken, but with more damping.  Collective: yes."""
+    """Begins again at the best weights, as if no step had been taken, but with more damping.  Collective: yes."""
     moves.place(state.history.best_weights, state)
     state.own.steps = 0
     _with_more_damping(state, 0.0)

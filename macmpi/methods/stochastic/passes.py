@@ -1,16 +1,16 @@
-"""Points pass through the net and back: this gives losses, slopes and the Gauss-Newton model of the loss.
+"""Points pass through the net and back, which gives losses, slopes and the Gauss-Newton model of the loss.
 
-All are summed over the parts of a minibatch.  Inverses are applied to the slopes before the sum.  When the inverses are
-due to be computed again, that needs the losses first, so there are two exchanges; otherwise losses and slopes are
-summed together, in one.
+All are summed over the parts of a minibatch.  Inverses are applied to the slopes before the sum.  If the inverses must
+be computed again, losses are needed first, so there are two exchanges; otherwise one exchange sums losses and slopes
+together.
 
 For layer k with inputs [a, 1] and outputs s: G_k = mean of [a, 1] [a, 1]^T, and M_k the metric of s (solvers/metrics).
 The direction of the weights,
 
     D_k = -(M_k + a_k I)^-1 (dE1/dW_k) (G_k + b_k I)^-1,   a_k b_k = damping,
 
-is the least-squares fit of the layer to the coordinates s - (M_k + a_k I)^-1 dE1/ds: MAC in the metric M_k, its Z-step
-and its W-step each to first order.
+is the least-squares fit of the layer to the coordinates s - (M_k + a_k I)^-1 dE1/ds: this is MAC in the metric M_k,
+with Z-step and W-step to first order.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class Passed(NamedTuple):
     tapes: the net at the points of each of this rank's parts.
     loss, square: the mean loss of a point, and the mean square of losses.
     probed, n: the number of points from which Grams and metrics are made, and of all points.
-    slopes: the sum over points of the derivatives by the weights, to be read before the next ones are summed; None if
-        they have not been summed yet.
+    slopes: the sum over points of the derivatives with respect to the weights, which must be read before the next sum;
+        None if there is no sum yet.
     """
 
     tapes: Tapes
@@ -60,9 +60,9 @@ class Passed(NamedTuple):
 
 
 class MinibatchPass:
-    """Passes minibatches through the net, each rank the points of its own parts.  Collective: where a method says so.
+    """Passes minibatches through the net; each rank passes its own parts.  Collective: where a method says so.
 
-    gradients: makes the sums over parts, as wide as the weights and `FACTS` more.
+    gradients: computes the sums over parts, which have `FACTS` more numbers than the weights.
     point_weights (n,): of this rank's points, of a mean of 1 over all points; None where all are 1.
     """
 
@@ -89,11 +89,11 @@ class MinibatchPass:
     def with_slopes(self, rows: Drawn, ridge: float, state: Running) -> Passed:
         """Passes a minibatch through the net and back, and sums losses and slopes over ranks in one exchange.
 
-        Losses are summed in the weights' precision and in units of their running mean: if targets are large, their
-        squares would overflow single precision.
+        Losses are summed in the weights' precision and in units of their running mean, since squares of large targets
+        would overflow single precision.
 
         rows: this rank's points of the minibatch, by part.
-        ridge: lambda of the ridge, whose slope is added to that of each point's loss.  Collective: yes.
+        ridge: lambda of the ridge, whose slope is added to the slope of each point's loss.  Collective: yes.
         """
         tapes: Tapes = {}
         unit, width, add_slopes = state.own.level or 1.0, self._width, self._putting(tapes, ridge, state)
@@ -107,9 +107,9 @@ class MinibatchPass:
         return Passed(tapes, unit * total / n, unit * unit * squares / n, probed, n, slopes)
 
     def slopes(self, passed: Passed, ridge: float, state: Running) -> Sum:
-        """Returns the slopes of a minibatch that was passed; sums them over ranks if `with_slopes` has not done so.
+        """Returns the slopes of a passed minibatch; sums them over ranks unless `with_slopes` has done so.
 
-        They are to be read before the next ones are summed, which takes their memory.  Collective: yes.
+        They must be read before the next sum, which uses their memory again.  Collective: yes.
         """
         if passed.slopes is not None:
             return passed.slopes
@@ -146,10 +146,10 @@ class MinibatchPass:
 
 
 def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -> slice | Array:
-    """Chooses at most `most` of n points: the first ones, which are random, or evenly spaced ones of ordered points.
+    """Chooses at most `most` of n points: the first ones of random points, or evenly spaced ones of ordered points.
 
     With weights (n,) it chooses exactly `most`, spaced evenly along the running sum of the weights: heavy points
-    several times, none where all weights are 0.  Collective: no.
+    several times, and no points if all weights are 0.  Collective: no.
     """
     if weights is None:
         return slice(0, None, max(-(-n // most), 1)) if ordered else slice(0, most)
@@ -160,13 +160,14 @@ def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -
 
 
 def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, out: Sequence[Array]) -> None:
-    """Puts the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 into `out`, with those inverses that `sides` names.
+    """Puts the sum over points of M_k^-1 (dE1/dW_k) G_k^-1 into `out`, with only the inverses that `sides` names.
 
-    dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses by the layer's outputs and its inputs A:
+    dE1/dW_k = Q^T [A, 1], for the derivatives Q (n, h) of the losses with respect to the layer's outputs, and its
+    inputs A:
 
         M^-1 (Q^T [A, 1]) G^-1 = (Q M^-1)^T ([A, 1] G^-1).
 
-    inverses: of G and M for each layer.
+    inverses: the inverses of G and M for each layer.
     sides: for each layer, whether M^-1 and whether G^-1 is applied; other factors count as the identity.
     Cost: 4 n d h flops for each layer, and 2 n h^2, 2 n d^2 for its inverses.  Collective: no.
     """
@@ -196,9 +197,9 @@ def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, 
 class Points(NamedTuple):
     """Holds the points that a Gauss-Newton model sums over: n on all ranks.
 
-    rows, tapes: this rank's points by part, and the net at them.
-    ridge: of the weights.
-    damping: of the length of a step.
+    rows, tapes: this rank's points by part, and the net at these points.
+    ridge: the ridge of the weights.
+    damping: the damping of the length of a step.
     """
 
     rows: Drawn
@@ -209,12 +210,12 @@ class Points(NamedTuple):
 
 
 class GaussNewton:
-    """Models a loss along a step by damped Gauss-Newton, and measures how much the loss has really fallen.
+    """Models a loss along a step by damped Gauss-Newton, and measures how much the loss falls.
 
         -b t + 1/2 h t^2,   h = mean of (J w)^T B^T B (J w) + damping w^T w,   b = mean of r^T J w - ridge W^T w
 
-    along a direction w of the weights W, with J = dF/dW, B^T B the loss's curvature by the outputs F, and r minus its
-    slope.  A step's length is b / h, and the damping follows the ratio of actual to predicted decrease.
+    along a direction w of the weights W, with J = dF/dW, B^T B the loss's curvature with respect to the outputs F, and
+    r minus its slope.  A step's length is b / h, and the damping follows the ratio of actual to predicted decrease.
     Collective: where a method says so.
     """
 
@@ -254,9 +255,9 @@ class GaussNewton:
         return falls / points.n - points.ridge * pull, curved / points.n + points.damping * square
 
     def product(self, way: Array, points: Points) -> Array:
-        """Computes H w for a direction w = `way` (P,), with damping and ridge, in its precision.  Collective: yes.
+        """Computes H w for a direction w = `way` (P,), with damping and ridge, in the precision of w.  Collective: yes.
 
-        Cost: two passes of the points forth and two back.
+        Cost: two forward and two backward passes of the points.
         """
         blocks = self.layout.blocks(way)
 
@@ -273,12 +274,12 @@ class GaussNewton:
         return found
 
     def decrease(self, points: Points, state: Running) -> float:
-        """Computes by how much the last step, which the weights have taken, lowered loss plus ridge.  Collective: yes.
+        """Computes how much the last step, which the weights have taken, lowered loss plus ridge.  Collective: yes.
 
         The ridge has grown by (lambda / 2) (||W||^2 - ||W - P||^2) = lambda (W - P / 2) . P, for the weights W after a
         step P.
 
-        points: with tapes at the weights before the step.
+        points: points whose tapes are at the weights before the step.
         """
         weights, step = self.layout.blocks(state.weights), state.own.step
 

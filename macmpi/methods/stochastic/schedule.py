@@ -1,18 +1,18 @@
 """A stochastic run schedules minibatches, the lengths of steps, averages of the weights, the ridge and the damping.
 
 Over all later steps a direction moves the weights by STRIDE / (1 - momentum) times the minimum along it.  With larger
-minibatches new points are fitted less well, and more momentum makes up for that.  They are less noisy too, so that an
-average over fewer of them is enough, and lags behind less.  Yet the noise keeps an autoencoder without a ridge from
-learning its points by heart: so its minibatches are smaller while the validation error stalls.
+minibatches new points are fitted less well, and more momentum makes up for this.  Larger minibatches are also less
+noisy, so an average over fewer of them is enough, and lags less.  But the noise keeps an autoencoder without a ridge
+from learning its points by heart, so its minibatches are smaller while the validation error stalls.
 
 The ridge is (lambda / 2) ||W||^2 for each point's loss, never on the biases.  It begins at RIDGE_SHARE D / N for D
-columns of X, at most at RIDGE_PRIOR / N, a prior on a weight that is worth about RIDGE_PRIOR points, and falls by
-RIDGE_FALL an epoch: the path leads from small weights to those that fit the points alone.  Early stopping on the
-validation points ends it where more freedom no longer helps, and a run keeps the best weights on the way.
+columns of X, at most at RIDGE_PRIOR / N, a prior on a weight that is worth about RIDGE_PRIOR points, and is multiplied
+by RIDGE_FALL in each epoch: the weights go from small ones to those that fit the points without a ridge.  Early
+stopping on the validation points ends this when more freedom no longer helps, and a run keeps the best weights.
 
-The damping has a first value, is adapted to the success of steps, and counts differently in inverses and in lengths.
+The damping has a first value, is adapted to the success of steps, and enters inverses and lengths in different ways.
 
-The numbers stand in plan/tuned.py, with the data that they were chosen on.
+The numbers are in plan/tuned.py, with the data on which they were chosen.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ Running = State[StochasticState]
 
 
 class Due(NamedTuple):
-    """Says what a minibatch does besides a step, by the number of steps so far.  Collective: no.
+    """Says what a minibatch does besides a step, depending on the number of steps so far.  Collective: no.
 
     fresh: the run is so young that each minibatch computes the inverses again.
     refresh: the inverses are computed again.
-    eigenvectors: those of layers that are damped in eigenvectors are computed again, too.
+    eigenvectors: layers that are damped in eigenvectors compute these again, too.
     note: the minibatch is added to the running Grams.
     measure: the length of a step is measured.
     adapt: the damping is adapted.
@@ -72,7 +72,8 @@ class Schedule:
 
     An iteration takes one of `records` equal shares of an epoch's minibatches.
     own: the points of each of this rank's parts.
-    dense_autoencoder: the net is an autoencoder of dense layers; momentum is larger, since their model is the best.
+    dense_autoencoder: the net is an autoencoder of dense layers; momentum is then larger, since the model of such nets
+        is the best.
     Collective: no.
     """
 
@@ -93,9 +94,9 @@ class Schedule:
         return self._of_epoch(min(epoch, self.keys.grow_every) if first <= epoch < last else epoch)
 
     def watch(self, errors: Array) -> None:
-        """Limits minibatches to twice their first size once the validation error stalls, until it stalls for good.
+        """Limits minibatches to twice their first size once the validation error stalls, until it stalls for longer.
 
-        It stalls, and stalls for good, after the two numbers of epochs `tuned.STALLED` without a lower error.
+        `tuned.STALLED` holds the numbers of epochs without a lower error after which it stalls, and stalls for longer.
 
         errors: the validation error of the start and of each iteration so far.
         """
@@ -104,7 +105,7 @@ class Schedule:
         self._smaller = first, self._stall(errors, good, first)
 
     def _stall(self, errors: Array, epochs: int, begin: float) -> float:
-        """Finds the first epoch, from begin + epochs on, before which this number of epochs has not lowered the error.
+        """Finds the first epoch, from begin + epochs on, that comes after this number of epochs without a lower error.
 
         Returns inf if there is none.
         """
@@ -125,8 +126,8 @@ class Schedule:
     def drawn(self, iteration: int, place: int) -> dict[int, Any]:
         """Returns this rank's points, by part, of minibatch number `place` of the iteration's epoch.
 
-        Each epoch shuffles the points within each part, and each minibatch takes its share of every part: so points
-        stay with the rank that holds them.
+        Each epoch shuffles the points within each part, and each minibatch takes its share of every part, so points
+        stay on the rank that holds them.
         """
         if self.plan.resolved.whole_steps:
             return {part: own.rows for part, own in self.own.items()}
@@ -147,10 +148,11 @@ class Schedule:
         return first + (tuned.MOMENTUM_GROWN - first) * min(grown, 1.0)
 
     def averaging(self, iteration: int) -> float:
-        """Returns the largest share of the old average that stays in a minibatch's: 1 - 1 / m if it is "auto".
+        """Returns the largest share of the old average that stays after a minibatch: 1 - 1 / m if it is "auto".
 
-        m is half of the first epoch's minibatches, for autoencoders of dense layers half of the present epoch's, and at
-        least AVERAGE_LEAST.  For a stream, whose number of epochs is unknown, the share is 1, and `rate` alone decides.
+        m is half of the number of minibatches in the first epoch, or in the present epoch for autoencoders of dense
+        layers, and at least AVERAGE_LEAST.  For a stream, whose number of epochs is unknown, the share is 1, and `rate`
+        alone decides.
         """
         if self.keys.averaging != "auto":
             return self.keys.averaging
@@ -160,10 +162,10 @@ class Schedule:
         return 1.0 - 1.0 / max(of_epoch / 2, tuned.AVERAGE_LEAST)
 
     def rate(self, state: Running) -> float:
-        """Returns the share of the weights in the next average: at least 1 - `averaging`, more at first.
+        """Returns the share of the weights in the next average: at least 1 - `averaging`, and more at first.
 
-        The first averages are over about the AVERAGE_WINDOW-th part of all steps so far; those of a stream over twice
-        that part, except for autoencoders of dense layers.  Before the first step the share is 0.
+        The first averages are over about the AVERAGE_WINDOW-th part of all steps so far; for streams over twice this
+        part, except for autoencoders of dense layers.  Before the first step the share is 0.
         """
         steps = state.own.steps
         longer = self.keys.stream and not self.dense_autoencoder
@@ -176,17 +178,17 @@ class Schedule:
         return f"averaging {' to '.join(dict.fromkeys(shares))}"
 
 
-def steadied(last: float, new: float) -> float:
+def steadied(last: float, found: float) -> float:
     """Returns the geometric mean of the last length and a new one, since a length from few points is noisy.
 
-    If one of them is not positive, it returns the new one.  Collective: no.
+    If one of the two is not positive, it returns the new one.  Collective: no.
     """
-    return math.sqrt(last * new) if last > 0.0 and new > 0.0 else new
+    return math.sqrt(last * found) if last > 0.0 and found > 0.0 else found
 
 
 @dataclass(frozen=True)
 class RidgeSchedule:
-    """Gives the ridge of each epoch: it is `first` times `fall` to the power of the epoch."""
+    """Computes the ridge of each epoch: `first` times `fall` to the power of the epoch."""
 
     first: float
     fall: float = 1.0
@@ -205,9 +207,9 @@ class RidgeSchedule:
     def of(cls, plan: Plan) -> RidgeSchedule:
         """Makes the schedule from stochastic.ridge, a number or "auto", and the number of points so far.
 
-        With "auto" an autoencoder has no ridge on minibatches, since its code and their noise hold its weights back; it
-        has one where each step takes all points.  Deep nets without skips have none: a little less in each of many
-        layers would leave next to nothing.
+        With "auto" an autoencoder has no ridge on minibatches, since its code and the noise of minibatches limit its
+        weights; it has a ridge if each step takes all points.  Deep nets without skips have no ridge, since a small
+        loss in each of many layers would leave next to nothing.
         """
         of, asked = plan.resolved, plan.resolved.stochastic.ridge
         if asked != "auto":
@@ -223,13 +225,13 @@ class RidgeSchedule:
 
 @dataclass(frozen=True)
 class Damping:
-    """Gives the damping of curvature: at first, in inverses, in the length of a step, and after a step's success.
+    """Computes the damping of curvature: at first, in inverses, in the length of a step, and after steps.
 
     classes: the number of classes; 0 without labels.
-    slope: the activations' steepest slope.
-    first_asked: the first damping of the config; 0 for the usual one.
+    slope: the steepest slope of the activations.
+    first_asked: the first damping in the config; 0 for the usual one.
     code: whether the net is an autoencoder.
-    batch: the points of a minibatch at first.
+    batch: the number of points of the first minibatches.
     dense_autoencoder: whether the net is an autoencoder of dense layers.  Collective: no.
     """
 
@@ -254,13 +256,13 @@ class Damping:
 
     @property
     def least(self) -> float:
-        """The least damping that adapting reaches: a share of the first one."""
+        """The least damping that `adapted` returns: a share of the first damping."""
         return tuned.DAMPING_SETTLED * self.first
 
     def of_inverses(self, damping: float, loss: float) -> float:
         """Returns the damping of the inverses: damping min(loss / log(classes), 1) with labels, else damping.
 
-        The curvature of the loss of labels falls with this loss, which begins at log(classes).
+        The curvature of the loss of labels falls with the loss, which begins at log(classes).
         """
         return damping * min(loss / math.log(self.classes), 1.0) if self.classes else damping
 
@@ -274,11 +276,10 @@ class Damping:
     def of_loss(self, loss: float, measured: float, level: float) -> float:
         """Returns the share of a length that a minibatch takes: with labels measured / loss, at most 1, else 1.
 
-        Direction and curvature both grow with the loss, so that the minimum along the direction comes sooner by the
-        ratio of losses.  While the running mean `level` is above LEARNT, measured / loss is multiplied by
-        level / LEARNT.
+        Direction and curvature both grow with the loss, so the minimum along the direction is nearer by the ratio of
+        losses.  While the running mean `level` is above LEARNT, measured / loss is multiplied by level / LEARNT.
 
-        loss: of the minibatch.
+        loss: the loss of the minibatch.
         measured: the loss of the minibatch with which the length was measured.
         """
         return min(max(level / tuned.LEARNT, 1.0) * measured / loss, 1.0) if self.classes and loss > 0.0 else 1.0
@@ -286,7 +287,7 @@ class Damping:
     def adapted(self, damping: float, ratio: float, minibatches: int) -> float:
         """Adapts the damping after some minibatches, by the ratio of actual to predicted decrease.
 
-        It falls, down to the least, where the ratio was good, and grows where it was poor.
+        It falls, down to the least damping, if the ratio was good, and grows if the ratio was poor.
         """
         if ratio > tuned.DECREASE_GOOD:
             return max(damping * tuned.DAMPING_CHANGE**minibatches, min(self.least, damping))

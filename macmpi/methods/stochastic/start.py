@@ -1,20 +1,20 @@
-"""A stochastic run starts from wide random layers, a code of principal components, and an output layer that is fitted.
+"""A stochastic run starts from wide random layers, a code of principal components, and a fitted output layer.
 
-Only the code, the narrowest layer of all, is not random: random units there would lose most of the differences between
+Only the code, the narrowest layer, is not random: random units in the code would lose most of the differences between
 points, while a wide layer of random units loses little.
 
 An autoencoder of dense layers starts from layers that carry principal components or are random.  With the net's inputs
 X, a layer's inputs A and the `scale` s of its activation, a layer is of one of two kinds:
 
 - It is no wider than its inputs: its pre-activations are the principal components C of X that fit through all layers up
-  to here, in random rotation R, P = s CARRIED C R / rms(C R), which is small enough to pass the activation nearly
-  undistorted.  The weights follow by least squares of P on A.
-- It is wider: its weights are random, scaled so that its pre-activations have the standard deviation s SPREAD over the
+to here, in random rotation R, P = s CARRIED C R / rms(C R).  P is small enough to pass the activation nearly
+undistorted.  Least squares of P on A give the weights. - It is wider: its weights are random, scaled so that its
+pre-activations have the standard deviation s SPREAD over the
   points, as a mean over the units, and centred; its biases are random with deviation s SPREAD_BIASES.
 
-Narrow layers lose nothing that principal components keep, however many there are; wide ones compute varied features of
-the scale on which points differ.  Once the output layer is fitted (fit_output), the error begins well below that of
-PCA where layers widen behind the code, and near it where all are narrow.
+Narrow layers lose nothing that principal components keep, however many layers there are; wide layers compute varied
+features on the scale on which points differ.  Once the output layer is fitted (fit_output), the error begins well below
+that of PCA if layers are wider after the code, and near it if all layers are narrow.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from macmpi.solvers.grams import solve_rows
 from macmpi.typing import Array
 
 RUNS = 4
-"""The fit of a layer is assigned to ranks in this number of runs of its units."""
+"""The fit of a layer is assigned to ranks in this number of groups of units."""
 
 
 class Sample:
@@ -50,10 +50,10 @@ class Sample:
     The points are evenly spaced in each part, or along the running sum of their weights if they have weights.
 
     rows: this rank's points of each of its parts.
-    weights (n,): of the points that this rank holds; None where all are 1.
+    weights (n,): the weights of the points that this rank holds; None where all are 1.
     shared_matrix: how ranks share work on matrices.
-    over, roughly: sums over the sample of all ranks, in float64 and in the precision of the points.
-    Collective: no, but `over` and `roughly` are, and methods that say so.
+    over, roughly: compute sums over the sample of all ranks, in float64 and in the precision of the points.
+    Collective: no, except `over`, `roughly`, and methods that say so.
     """
 
     def __init__(
@@ -80,7 +80,8 @@ class Sample:
     def through(self, chain: Chain, weights: list[Array], maps: int) -> Array:
         """Computes the outputs (n, n_out) of the net's first `maps` maps at the sample's points.
 
-        They are kept, and a later call goes on from them: the weights of those maps must not have changed since.
+        The outputs are kept, and a later call continues from them: the weights of these maps must not have changed
+        since.
         """
         if maps > self._through:
             further, before = chain.part(self._through, maps), self._A
@@ -97,7 +98,7 @@ class Sample:
     def second_moments(self, A: Array, exact: bool = True) -> Array:
         """Averages [a, 1]^T [a, 1] over rows A (n, d) of all ranks: (d + 1, d + 1), float64.
 
-        exact: whether the sum is taken in float64, too.  Collective: yes.
+        exact: whether the sum is also computed in float64.  Collective: yes.
         """
         A = np.asarray(A, np.float64) if exact else A
         (total,) = (self.over if exact else self.roughly)(lambda rows: (gram(A[rows]),))
@@ -106,11 +107,11 @@ class Sample:
     def fit(self, map_: Map, A: Array, T: Array, W: Array, less: float = 1.0) -> None:
         """Sets W = [V, c] to argmin sum_n ||t_n - W [a_n, 1]||^2 + less^2 START_RIDGE ||V||^2.
 
-        Each rank solves for some of the units.
+        Each rank solves for some units.
 
         A, T: inputs and targets of the map, one row for each point of the sample.
-        less: the deviation of A as a share of the usual one.
-        Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h that are assigned to ranks.
+        less: the standard deviation of A as a share of the usual one.
+        Collective: yes.  Cost: D^3 / 3 flops, and 2 D^2 h that the ranks share.
         """
         apart = min(T.shape[1] // len(W), tuned.START_APART)
 
@@ -142,7 +143,7 @@ def _spread(own: Tile, count: int, weights: Array | None = None) -> Array:
 def scale_random(chain: Chain, weights: list[Array], range_: float) -> None:
     """Scales uniform weights in place to a range.  Collective: no.
 
-    range_: 0 stands for the range that suits the next activation, or nets with tied layers.
+    range_: the range; 0 for the range that suits the next activation, or nets with tied layers.
     """
     tied = any("transposed" in m.capabilities for m in chain.maps)
     for block, W in enumerate(weights):
@@ -155,9 +156,9 @@ def _range(after: str) -> float:
 
 
 def code_of(chain: Chain) -> int | None:
-    """Finds the block of weights of the code, a layer narrower than all others and than inputs and outputs.
+    """Finds the block of weights of the code, a layer that is narrower than all others, the inputs and the outputs.
 
-    Returns None where there is none, where a layer is not dense or has no biases, and where one reads the data besides.
+    Returns None if there is no code, or if a layer is not dense, has no biases, or also reads the data.
     Collective: no.
     """
     sizes, narrowest = chain.layer_sizes, min(chain.layer_sizes)
@@ -181,7 +182,7 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
     """Sets the code's units to principal directions of their inputs, the first with the deviation of START_SCALES.
 
     v_h = scale u_h / sqrt(l_1), c_h = -v_h^T mean, for directions u_h and variances l_h; before a rectifier c_h is
-    larger by the unit's deviation, scale sqrt(l_h / l_1).
+    larger by the unit's standard deviation, scale sqrt(l_h / l_1).
     Collective: yes.  Cost: n d^2 flops and an eigen-decomposition of (d, d).
     """
     W, after = weights[block], _after(chain, block)
@@ -199,8 +200,8 @@ def principal_code(chain: Chain, block: int, weights: list[Array], sample: Sampl
 def fit_output(chain: Chain, weights: list[Array], loss: Loss, sample: Sample) -> None:
     """Fits the output layer in place, by least squares with a ridge, to the `start_targets` of the loss.
 
-    For squared errors these are the targets themselves.
-    sample: the points that it is fitted to (`Sample.fit`).  Collective: yes.
+    For squared errors the targets themselves are fitted.
+    sample: the points to which the layer is fitted (`Sample.fit`).  Collective: yes.
     """
     A = sample.through(chain, weights, len(chain.maps) - 1)
     Y = start_targets(loss, sample.Y, sample.over).astype(A.dtype, copy=False)
@@ -229,15 +230,15 @@ class Components(NamedTuple):
 def carries(chain: Chain, autoencoder: bool) -> bool:
     """Tells whether the layers start with principal components: those of autoencoders and of deep nets do.
 
-    Deep nets have more than PASSED hidden layers: each random layer would lose a share of the differences between
-    points.  If layers are added to skips, these must be more than DEEP.  Collective: no.
+    Deep nets have more than PASSED hidden layers; in these each random layer would lose a share of the differences
+    between points.  If layers are added to skips, there must be more than DEEP of such layers.  Collective: no.
     """
     few = 0 < len(chain.added) <= tuned.DEEP
     return plain(chain) and not few and (autoencoder or len(chain.layer_sizes) - 2 > tuned.PASSED)
 
 
 def plain(chain: Chain) -> bool:
-    """Tells whether all layers are dense with weights of their own, and between them are known activations or skips.
+    """Tells whether all layers are dense with their own weights, with only known activations or skips between them.
 
     Collective: no.
     """
@@ -252,20 +253,20 @@ def plain(chain: Chain) -> bool:
 def share(chain: Chain) -> float:
     """Computes the share of the usual standard deviation that layers begin with: sqrt(DEEP / layers), at most 1.
 
-    A layer distorts by the square of the deviation, and a deep net by the sum over its layers, unless skips go past
-    them.  The first damping has the square of this share, since each layer has less to change, with or without skips.
-    The share is 1 for nets that are not `plain`.  Collective: no.
+    The distortion of a layer grows with the square of the deviation, and in a deep net the distortions of layers add
+    up, unless skips go past them.  The first damping is multiplied by the square of this share, since each layer has
+    less to change, with or without skips. The share is 1 for nets that are not `plain`.  Collective: no.
     """
     hidden = len(chain.layer_sizes) - 2
     return float((tuned.DEEP / hidden) ** 0.5) if hidden > tuned.DEEP and plain(chain) else 1.0
 
 
 def start_layers(chain: Chain, weights: list[Array], sample: Sample) -> None:
-    """Sets the first weights of all layers but the last, in place; those that are added to skips stay random.
+    """Sets the first weights of all layers except the last, in place; layers that are added to skips stay random.
 
     If the inputs do not vary, nothing changes.
 
-    weights: at first uniform within 1 / sqrt(fan-in), those that are added to skips within less.
+    weights: initially uniform within 1 / sqrt(fan-in), or within less in layers that are added to skips.
     Collective: yes.
     Cost: an eigen-decomposition (D, D), and n d^2 + d^3 / 3 flops for each layer that carries principal components.
     """
@@ -304,7 +305,7 @@ def carrying(found: Components, drawn: Array, after: str, less: float = 1.0) -> 
 
     drawn: (h, m) random numbers, whose QR decomposition gives the rotation.
     after: the activation's name.
-    less: the share of the usual deviation.
+    less: the standard deviation as a share of the usual one.
     """
     m = drawn.shape[1]
     Q, _ = np.linalg.qr(np.asarray(drawn, np.float64))

@@ -64,7 +64,7 @@ class Map:
     trained_as -- the name of the activation.Function under which the weights before this map are fitted; "" if they
         cannot be fitted under it.
     parameter_shape -- the shape of the weights, a row for each unit where there are "units"; None without weights.
-    positions, columns -- the weights multiply `positions` rows of `columns` numbers of a point; 1 and n_in but for
+    positions, columns -- the weights multiply `positions` rows of `columns` numbers of a point; 1 and n_in except for
         "patches".
     multiplications -- the number of multiplications by weights in a forward pass of one point.
     penalised -- which weights a ridge penalises, of their shape; all but the last column of a map with "bias".
@@ -275,7 +275,7 @@ class Code(SameSize):
     """A base for maps whose outputs are a code of bits or words.
 
     Each run a of the inputs becomes the row v of the alphabet with the largest v . a, the first one of equals.  A row
-    of the alphabet is 0 but for at most one 1.  So 2 v . z - ||v||^2 = 2 v . (z - 1/2), and the code nearest to
+    of the alphabet is 0 except for at most one 1.  So 2 v . z - ||v||^2 = 2 v . (z - 1/2), and the code nearest to
     coordinates z is that of the inputs z - 1/2.
 
     searched_by -- the word of the Z-solver that searches such coordinates, where the config names none.

@@ -158,7 +158,7 @@ def softmax(A: Array) -> Array:
 
 @dataclass(frozen=True)
 class Softmax(SameSize):
-    """b_h = exp(a_h) / sum_j exp(a_j), for each of `groups` runs of size / groups numbers by itself.
+    """b_h = exp(a_h) / sum_j exp(a_j), for each of `groups` groups of size / groups numbers by itself.
 
     After a dense layer there is one group.  After a convolution each pixel is a group, and b are the shares of the
     words of a codebook in it.  The derivative is symmetric, J = diag(b) - E with E = sum_g b_g b_g^T, where b_g are the

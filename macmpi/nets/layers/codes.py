@@ -38,9 +38,9 @@ class Binary(Code):
 
 @dataclass(frozen=True)
 class OneHot(Code):
-    """b_h = 1 where a_h is the largest of its run of `words` numbers (the first of equals), else 0.
+    """b_h = 1 where a_h is the largest of its group of `words` numbers (the first of equals), else 0.
 
-    Each run is a word of a code.  The weights before it are fitted as if it were the identity.
+    Each group is a word of a code.  The weights before it are fitted as if it were the identity.
     """
 
     words: int

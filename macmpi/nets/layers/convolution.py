@@ -79,7 +79,7 @@ def _runs(points: int, numbers: int) -> Iterator[slice]:
 
 
 def _by_runs(A: Array, width: int, numbers: int, part: Callable[[Array], Array]) -> Array:
-    """Computes part(A) (n, width) by runs of points.  numbers: as in `_runs`."""
+    """Computes part(A) (n, width) by ranges of points.  numbers: as in `_runs`."""
     B = np.empty((len(A), width), A.dtype)
     for rows in _runs(len(A), numbers):
         B[rows] = part(A[rows]).reshape(-1, width)
@@ -140,7 +140,7 @@ class Convolution(Shared):
 class GroupedConvolution(Sparse, Convolution):
     """A convolution whose units read only the channels of their own group; with one channel a group it is depthwise.
 
-    The input channels and the units are each cut into `groups` runs of equal length.  Weights of channels of other
+    The input channels and the units are each cut into `groups` ranges of equal length.  Weights of channels of other
     groups do not exist: they are 0 and stay 0, and have no derivatives.  Products cost as much as with all weights.
     """
 

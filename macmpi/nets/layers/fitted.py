@@ -84,7 +84,7 @@ class GaussianBasis(Map):
 class Kernels(Map):
     """b = sum_m v_m exp(-||(a - c_m) / width||^2), with the weights [c_m, v_m] (examples, n_in + n_out).
 
-    It is radial basis functions and a linear map of them as one map, because a fitter finds both together.
+    Radial basis functions and a linear map of them form one map, because a fitter finds both together.
     """
 
     n_in: int

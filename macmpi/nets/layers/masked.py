@@ -98,7 +98,7 @@ def _connections(asked: Asked, place: Place) -> Array:
 def drawn(masks: int, inputs: int, count: int, seed: int, number: int) -> Array:
     """Draws random masks (masks, inputs) of `count` connections each.  Collective: no.
 
-    number: that of the layer, so that each layer has its own masks.
+    number: the number of the layer, so that each layer has its own masks.
     They are drawn from hashes, so that they do not depend on the version of NumPy.
     """
     key = f"macmpi connections {seed} {number}".encode()

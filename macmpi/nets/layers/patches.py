@@ -205,7 +205,7 @@ POOLING: dict[str, Callable[..., Pooling]] = {"max": MaxPooling, "average": Aver
 def pooling(word: str, shape: Shape, size: int, key: str) -> list[Map]:
     """Makes the map that pools images of `shape`, as a list; [] where patches are single pixels.  Raises UsageError.
 
-    word: "max", "average" or "sum"; size: the side of a patch; key: that of the layer, for the message.
+    word: "max", "average" or "sum"; size: the side of a patch; key: the key of the layer, for the message.
     Collective: no.
     """
     if size == 1:

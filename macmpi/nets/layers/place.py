@@ -42,7 +42,7 @@ class Read(int):
 class Place:
     """The place of a layer in a net, from which the files of nets/layers build it.
 
-    number: that of the hidden layer, from 0; the output layer has the next number.
+    number: the number of the hidden layer, from 0; the output layer has the next number.
     layer: its entry in model.hidden, or model.readout.
     kind: the word of its activation.
     units: the number of its units; in the output layer, that of the outputs.

@@ -142,7 +142,7 @@ def loss_named(name: str) -> Loss:
 def loss_of(config: Config, sizes: Sizes | None = None) -> Loss:
     """Returns the loss of a config, with the values of those keys of [loss] that it has as fields.
 
-    sizes: those of the data; where each output of a point has its own weight, the loss is that of such targets.
+    sizes: the sizes of the data; where each output of a point has its own weight, the loss is that of such targets.
     Collective: no.
     """
     found: Any = loss_named(config.model.loss)

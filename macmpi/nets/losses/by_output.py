@@ -238,7 +238,7 @@ class Squared(ByOutput):
 class Huber(ByOutput):
     """r^2 / 2 for |r| <= threshold, otherwise threshold (|r| - threshold / 2), where r = y - f.
 
-    The curvature is min(1, threshold / |r|).  threshold: in units of the scaled targets.
+    The curvature is min(1, threshold / |r|).  The unit of threshold is that of the scaled targets.
     """
 
     threshold: float = 1.0
@@ -260,7 +260,7 @@ class Huber(ByOutput):
 class Absolute(ByOutput):
     """sqrt(r^2 + smoothing^2) - smoothing, where r = y - f, which is about |r| for large r.
 
-    The curvature is 1 / sqrt(r^2 + smoothing^2).  smoothing: in units of the scaled targets.
+    The curvature is 1 / sqrt(r^2 + smoothing^2).  The unit of smoothing is that of the scaled targets.
     """
 
     smoothing: float = 0.05

@@ -22,7 +22,7 @@ def best_constant(loss: Loss, Y: Array, over: OverPoints, n: float, weights: Arr
 
     It is the mean for squared errors, and the logarithms of the classes' shares for labels.
     over: sums over points; n: the number of points that it sums over, or the sum of their weights.
-    weights (n,): of the points; None for 1.  Collective: where `over` is.
+    weights (n,): the weights of the points; None for 1.  Collective: where `over` is.
     """
     if not (loss.labels or loss.unit_hessian):
         return by_newton(loss, Y, over, weights)

@@ -14,7 +14,7 @@ from macmpi.typing import Array
 
 
 def _largest(A: Array) -> Array:
-    """Returns the place of the largest number of each row among all numbers of A, row by row."""
+    """Returns the flat index in A of the largest number of each row."""
     return np.arange(0, A.size, A.shape[1]) + A.argmax(axis=1)
 
 

@@ -51,7 +51,7 @@ class Fitter(Protocol):
 
 
 class FitsRows(Protocol):
-    """A fitter whose rows of weights do not depend on each other, such as the trees of a forest; ranks share them."""
+    """A fitter whose rows of weights are independent, such as the trees of a forest; ranks share the rows."""
 
     def fit_rows(self, map: Map, rows: slice, inputs: Array, targets: Array, random: Stream) -> Array:
         """Computes some rows of the weights that `fit` computes without a start."""
@@ -63,7 +63,7 @@ class ByFitter(WSolver):
     """The W-solver of a fitter: it takes the fitter's weights where they lower the objective, or if it `descends`.
 
     The random stream is the same in each W-step, so that random choices of a fitter do not move coordinates.
-    Cost: that of the fitter, and two passes.
+    Cost: the cost of the fitter, and two passes.
     """
 
     fitter: Fitter
@@ -79,7 +79,7 @@ class ByFitter(WSolver):
         return theta if self.fitter.descends else improved(problem, theta, over_points)
 
     def rows(self, problem: SegmentProblem, rows: slice) -> Array:
-        """Computes some rows of new weights by a fitter that `FitsRows`.  Cost: that of the fitter.
+        """Computes some rows of new weights by a fitter that `FitsRows`.  Cost: the cost of the fitter.
 
         Whether the new weights are taken is decided once all rows are known.
         """

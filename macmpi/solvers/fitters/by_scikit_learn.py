@@ -62,7 +62,7 @@ class Forest(GrowsTrees):
     def fit_rows(
         self, map: Any, rows: slice, inputs: Array, targets: Array, random: Stream, weights: Array | None = None
     ) -> Array:
-        """Grows some of the trees, each with its own seed, by its number.  Cost: that of scikit-learn."""
+        """Grows some of the trees, each with a seed that depends on its number.  Cost: the cost of scikit-learn."""
         from sklearn.ensemble import RandomForestRegressor
 
         seeds, rows_of_trees = [seed_of(random) for _ in range(map.trees)], list[Array]()
@@ -99,7 +99,7 @@ class Boosted(GrowsTrees):
 def row(tree: Any, depth: int, weight: float) -> Array:
     """Converts a tree of scikit-learn to a row of the weights of `Trees`, with its values times `weight`.
 
-    depth: that of the trees in `Trees`.  Collective: no.
+    depth: the depth of the trees in `Trees`.  Collective: no.
     """
     at, asked = np.zeros(1, np.intp), list[tuple[Array, Array]]()
     for _ in range(depth):
