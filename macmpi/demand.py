@@ -17,7 +17,7 @@ from typing import Any
 class Demand(Enum):
     """Something that not every part of a run can handle; the value is its name in tables.
 
-    Where a part does not handle several demands, the refusal names the first of them in the order of this class.
+    If a part does not handle several demands, the refusal names the first of them in the order of this class.
     """
 
     SKIPS = "skips"
@@ -56,7 +56,7 @@ class Demand(Enum):
     SOME_UNITS = "coordinates of some units"
     SITE_OF_BITS = "a site of bits"
     SITE_OF_NUMBERS = "a site of numbers"
-    SLOPES_LACKING = "layers without derivatives behind coordinates"
+    SLOPES_LACKING = "layers without derivatives after coordinates"
     FITTED = "layers that fitters fit"
     RIDGE_OF_OBJECTIVE = "a ridge of the objective"
     RIDGE_OF_UNITS = "a ridge of each unit's own regression"

@@ -54,7 +54,7 @@ SLOW_LATENCY, SLOW_BANDWIDTH, UNEVEN, THREADED = 2e-3, 2e8, 1.5, 1.5
 
 @dataclass(frozen=True)
 class Finding:
-    """A line of the doctor's page: what was examined and found; remedy: what to do, "" where all is well.
+    """A line of the doctor's page: what was examined and found; remedy: what to do, "" if all is well.
 
     fault: with a remedy, whether no run can be started before it; otherwise the line is a warning.
     """
@@ -77,7 +77,7 @@ class Finding:
 class Machine:
     """A host of this launch: the numbers of its ranks and of the cores that these may use.
 
-    free: free bytes of /dev/shm, None where there is none; left: files in it that programs which died have left.
+    free: free bytes of /dev/shm, None if there is none; left: files in it that programs which died have left.
     """
 
     host: str
@@ -88,7 +88,7 @@ class Machine:
 
 
 def library(team: Team) -> Finding:
-    """Finds the MPI library: the one that the ranks run under, or with one process those that are installed."""
+    """Finds the MPI library of the ranks; for a single process, the libraries that are installed."""
     installed = [f"{name} {version}" for name in MPIS if (version := version_of(name))]
     text = f"{team.library if team.size > 1 else ', '.join(installed) or 'none'}; {mpiexec() or 'no mpiexec'}"
     remedy = "" if version_of(BINDINGS) and mpiexec() else "one process works; for many ranks: pip install '.[mpich]'"

@@ -42,7 +42,7 @@ SQUARED = 1e150
 def _asinh(g: Graph, X: str) -> str:
     """Adds nodes for asinh(x) = sign(x) log(|x| + sqrt(x^2 + 1)), since onnxruntime has no Asinh in float64.
 
-    Where x^2 would overflow, the root is taken as |x|.
+    If x^2 would overflow, the root is taken as |x|.
     """
     if g.dtype == np.float32:
         return g.node("Asinh", X)
@@ -110,7 +110,7 @@ def forward(g: Graph, model: Model, X: str, A: str, maps: slice) -> str:
 
 
 def check_kinds(model: Model) -> None:
-    """Raises UsageError where a layer or an activation of another package has no `export`, and names it."""
+    """Raises UsageError if a layer or an activation of another package has no `export`, and names it."""
     maps = [m.own for m in model.chain.maps]
     kinds = {m.kind for m in maps if type(m).export is Map.export}
     functions = {m.trained_as for m in maps if m.kind == "activation" and function(m.trained_as).export is None}
@@ -214,7 +214,7 @@ def points_of(model: Model) -> Array:
 
 
 def answers_of(model: Model, X: Array, decoder: bool = False) -> Answers:
-    """Computes the outputs of the model itself for points X, or those of its decoder for codes X."""
+    """Computes the model's own outputs for points X, or its decoder's outputs for codes X."""
     if decoder:
         return {"predictions": model.decode(X)}
     answers = {"predictions": model.predict(X)}

@@ -98,7 +98,7 @@ def _picture(Image: Any, archive: ZipFile, member: ZipInfo | None) -> Array:
 def convert_coil(pictures: Array) -> Array:
     """Reduces pictures (1440, 128, 128) uint8 to images (1440, 32, 32) float32 in [0, 1], by means of 4 x 4 blocks.
 
-    Raises UsageError where their mean and total variance are not those of COIL-20.
+    Raises UsageError if their mean and total variance are not those of COIL-20.
     """
     blocks = pictures.reshape(-1, 32, 4, 32, 4).sum(axis=(2, 4), dtype=np.float64)
     images = (blocks / (16.0 * 255.0)).astype(np.float32)

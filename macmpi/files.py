@@ -112,7 +112,7 @@ FILTERS = {32001: "blosc", 32004: "lz4", 32008: "bitshuffle", 32013: "zfp", 3201
 
 
 def _lacking(dataset: h5py.Dataset) -> str:
-    """Names a filter that is needed to read the dataset and that neither h5py nor hdf5plugin has; "" where none is."""
+    """Names a filter that is needed to read the dataset and that neither h5py nor hdf5plugin has; "" if none is."""
     from h5py import h5z
 
     made = dataset.id.get_create_plist()
@@ -125,7 +125,7 @@ def _lacking(dataset: h5py.Dataset) -> str:
 
 
 def _inside(file: h5py.File, name: str) -> h5py.Group | h5py.Dataset:
-    """Returns the group or dataset of that name.  Raises UsageError for a link, KeyError where there is nothing."""
+    """Returns the group or dataset of that name.  Raises UsageError for a link, KeyError if there is nothing."""
     import h5py
 
     for path in accumulate(name.split("/"), "{}/{}".format):
@@ -177,7 +177,7 @@ def new_id() -> str:
 
 
 def run_of(path: Path) -> str:
-    """Finds the first id of a run in a file; "" where there is none.  Files written by runs have it near the start."""
+    """Finds the first id of a run in a file; "" if there is none.  Files written by runs have it near the start."""
     if not os.path.isfile(path):
         return ""
     end = b""

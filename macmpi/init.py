@@ -52,7 +52,7 @@ class Found:
     config: the keys that the file will give.
     resolved: the same keys with a value for each "auto".
     data: the outline of the data set, without its points.
-    doubt: a description of the targets where they may be classes or amounts; "" where that is clear.
+    doubt: a description of the targets where they may be classes or amounts; "" if that is clear.
     """
 
     config: Config
@@ -93,7 +93,7 @@ def brought_along(args: Namespace) -> str:
 
 
 def look(source: str, settings: list[str]) -> Found:
-    """Reads a data set and settles its config as a run would.  Raises UsageError where a run on it is refused.
+    """Reads a data set and settles its config as a run would.  Raises UsageError if a run on it is refused.
 
     source: the name of the data; settings: "table.key=value", as --set gives them.
     """
@@ -125,7 +125,7 @@ def _either(config: Config, points: Points) -> Found:
 
 
 def _found(config: Config, points: Points, doubt: str = "") -> Found:
-    """Gives each "auto" of a config its value, for a run on one rank.  Raises UsageError where no plan can be made."""
+    """Gives each "auto" of a config its value, for a run on one rank.  Raises UsageError if no plan can be made."""
     known, decisions = with_loss(config, points)
     source = Source(known, points)
     sizes = source.sizes()

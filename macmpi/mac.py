@@ -5,7 +5,7 @@
 
 Every rank holds all weights, and computes the tiles of points and units that the plan assigns to it.  With replicated
 points it also holds all data and coordinates, or shares one copy with the ranks of its node; it writes its own rows
-inside `with points.writing(...)`, and reads no other rows there.  Where points are spread over the ranks it holds only
+inside `with points.writing(...)`, and reads no other rows there.  If points are spread over the ranks it holds only
 its own: then ranks exchange sums over points and weights alone, and work on every regression together.
 """
 
@@ -32,7 +32,7 @@ REFIT = 1e-4
 class Mac(TrainingMethod[MacState]):
     """Trains by full MAC: the training loop calls begin, sweep, move_multipliers and finish.
 
-    Collective: where a method says so.
+    Collective: methods that say so.
     """
 
     @property

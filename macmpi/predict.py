@@ -48,7 +48,7 @@ def read_points(path: Path, dataset: str, size: list[int]) -> Any:
 def names_of(model: Model, what: str, columns: int) -> list[str]:
     """Names the columns of a table of outputs: the classes, code_1, byte_1, prediction_1, or an autoencoder's columns.
 
-    what: the method of `Model` that computed the outputs, such as "predict" or "encode"; columns: their number.
+    what: the method of `Model` that computed the outputs, such as "predict" or "encode"; columns: how many.
     """
     if what == "probabilities" and model.classes is not None:
         return [str(c) for c in model.classes.tolist()]

@@ -20,7 +20,7 @@ class Average:
     """Computes means over a sample of points; this class is for samples that one process holds whole."""
 
     def mean(self, part: Callable[[slice], Array], shape: tuple[int, ...]) -> Array:
-        """Computes the mean of a quantity over the sample.  Collective: where the sample is spread over ranks.
+        """Computes the mean of a quantity over the sample.  Collective: if the sample is spread over ranks.
 
         part(rows): computes its mean over some rows of the sample, an array of that shape.
         """
@@ -110,11 +110,11 @@ class SharedMatrix:
     """Makes a matrix block by block on this rank alone, which is the reference for ranks that share the work."""
 
     def matrix(self, rows: int, columns: int) -> Array:
-        """Allocates a float64 matrix, uninitialised.  Collective: where ranks share the work."""
+        """Allocates a float64 matrix, uninitialised.  Collective: if ranks share the work."""
         return np.empty((rows, columns))
 
     def fill(self, blocks: Sequence[Array], make: Make) -> None:
-        """Puts make(i) into block i, a view of `matrix`.  Collective: where ranks share the work.
+        """Puts make(i) into block i, a view of `matrix`.  Collective: if ranks share the work.
 
         Each block is computed by one rank; at the end all ranks see all blocks.
         """
@@ -122,13 +122,13 @@ class SharedMatrix:
             block[:] = make(i)
 
     def rows(self, runs: Sequence[slice], columns: int, make: Make) -> Array:
-        """Returns a whole matrix, of which make(i) computes rows runs[i].  Collective: where ranks share the work."""
+        """Returns a whole matrix, of which make(i) computes rows runs[i].  Collective: if ranks share the work."""
         whole = self.matrix(runs[-1].stop, columns)
         self.fill([whole[run] for run in runs], make)
         return whole
 
     def from_rank0(self, found: Array) -> Array:
-        """Overwrites the numbers in `found` by those of rank 0, on every rank.  Collective: where ranks share the work.
+        """Overwrites the numbers in `found` by rank 0's numbers, on every rank.  Collective: if ranks share the work.
 
         It is called before ranks decide by these numbers what to sum next, because processors of different kinds may
         round them differently.
@@ -136,7 +136,7 @@ class SharedMatrix:
         return found
 
     def anywhere(self, failed: bool) -> bool:
-        """Tells whether `failed` is True on any rank.  Collective: where ranks share the work."""
+        """Tells whether `failed` is True on any rank.  Collective: if ranks share the work."""
         return failed
 
 

@@ -50,7 +50,7 @@ def named(paths: Iterable[Path]) -> dict[Path, str]:
 
 
 def read_all(paths: Iterable[Path]) -> tuple[list[Result], list[str]]:
-    """Reads the runs; returns those that can be drawn, and why others cannot.  Raises UsageError where none can."""
+    """Reads the runs; returns those that can be drawn, and why others cannot.  Raises UsageError if none can."""
     results, lost = [], []
     for path, name in named(paths).items():
         try:
@@ -111,7 +111,7 @@ def differences(results: Sequence[Result]) -> list[list[str]]:
 
 
 def row(result: Result) -> list[str]:
-    """Writes the cells of a run for the table; the errors are those of its lowest validation error."""
+    """Writes the cells of a run for the table; the errors are from the iteration with the lowest validation error."""
     last, best = result.records[-1], min(reversed(result.records), key=lambda record: record["E1_val"])
     net = "-" if result.config is None else "-".join(map(str, result.config.model.units))
     net = net if result.end is None else result.end.model.sizes

@@ -21,7 +21,7 @@ from macmpi.results.model import Model
 from macmpi.results.model_file import load
 
 BARS, PLAIN_BARS = " ▁▂▃▄▅▆▇█", " _.,-=+*#"
-"""Bars of heights 0 to 8, and those for terminals that can print ASCII alone."""
+"""Bars of heights 0 to 8, and bars for terminals that print only ASCII."""
 
 COLUMNS = 60
 """The largest number of characters of a curve that is drawn in a line."""
@@ -154,7 +154,7 @@ def shown(lines: Iterable[tuple[str, str]]) -> str:
 
 
 def as_json(model: Model, numbers: dict[str, Any]) -> str:
-    """Writes net, weights, attributes and card as one JSON object; card is null where the file has none."""
+    """Writes net, weights, attributes and card as one JSON object; card is null if the file has none."""
     whole = {
         "net": {"sizes": list(model.chain.layer_sizes), "kind": model.task, "maps": layers(model)},
         "classes": model.classes,

@@ -197,7 +197,7 @@ class MACRegressor(RegressorMixin, _Net):  # type: ignore[misc]
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Computes R^2 from the targets that are known, as its mean over the outputs.
 
-        An output with fewer than two known targets is left out with a warning.  Raises ValueError where all are.
+        An output with fewer than two known targets is left out with a warning.  Raises ValueError if all are.
         """
         found = self.predict(X), *self._of_numpy(y=y)
         predicted, y = (np.asarray(A, dtype=np.float64).reshape(len(found[0]), -1) for A in found)
@@ -288,7 +288,7 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
         return X, y
 
     def _weighed(self, X: Array, numbers: Array, w: Any, labels: list[Any], counts: Any = None) -> Array | None:
-        """Multiplies the weights w of points by those of their classes, where labels[numbers] (N,) are their labels."""
+        """Multiplies the weights w of points by the weights of their classes; labels[numbers] (N,) are their labels."""
         if self.class_weight is None:
             return w
         each = self._weights_of_classes(labels, counts)
@@ -336,8 +336,8 @@ class MACClassifier(ClassifierMixin, _Net):  # type: ignore[misc]
 class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[misc]
     """Dimension reduction by a deep net that reconstructs X from a code.
 
-    The code is the hidden layer with the fewest units, or the fewest bits where it gives words.  Its arguments and
-    attributes are those of MACRegressor.
+    The code is the hidden layer with the fewest units, or the fewest bits if it gives words.  The class has the
+    arguments and attributes of MACRegressor.
     """
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -374,7 +374,7 @@ class MACAutoencoder(NamesOutMixin, TransformerMixin, _Net):  # type: ignore[mis
 
 
 def weights_of(sample_weight: Any, X: Array, name: str = "sample_weight") -> Array | None:
-    """Checks the weights of points, and returns them as (N,), or None where all are 1.
+    """Checks the weights of points, and returns them as (N,), or None if all are 1.
 
     name: the name of the argument, for messages.  Raises ValueError unless they are finite, not negative and not all 0.
     """

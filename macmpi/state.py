@@ -49,7 +49,7 @@ def nothing() -> Array:
 
 
 class Architecture(NamedTuple):
-    """The sizes of a net that a selection has chosen; () where it keeps those of the config.
+    """The sizes of a net that a selection has chosen; () if it keeps those of the config.
 
     units: the number of units of each hidden layer.
     widths: the widths of the radial basis functions, in the order of the key model.width.
@@ -84,7 +84,7 @@ class Errors(NamedTuple):
     constraint: the mean square of z_k - f_k(z_{k-1}).
     multiplier: the largest |lambda|, where there are multipliers.
     wrong_train, wrong_validation: the shares of misclassified points, where the loss is one of labels.
-    watched: the validation error that the schedule compares, where it is not that of the weights that the run shows.
+    watched: the validation error that the schedule compares, if it is not of the weights that the run shows.
     zeros: the share of weights that are exactly 0, where the config has l1 or groups.
     move: the mean square of mu M_k (z_k - f_k), where there are multipliers.
     gradients: the norms of gradients, where the schedule needs them.
@@ -153,12 +153,12 @@ class Record:
 
     @property
     def result(self) -> Array:
-        """The weights that the run shows and keeps instead of those that it trains; empty where they are the same."""
+        """The weights that the run shows and keeps instead of the trained weights; empty if they are the same."""
         return np.empty(0)
 
     @property
     def architecture(self) -> Architecture:
-        """The sizes of the net where they differ from those of the config."""
+        """The sizes of the net if they differ from the config's."""
         return Architecture()
 
     def free(self) -> None:
@@ -310,7 +310,7 @@ class State(Generic[HeldT]):
     iteration: the number of iterations that are complete.
     position: the half step or the minibatch that comes next in the iteration under way.
     seconds: the training time so far.
-    finished: why the run has ended; "" where it has not.
+    finished: why the run has ended; "" if it has not.
     history: what the schedule remembers.
     Arrays are the same on every rank, except that a rank may hold only its own points' rows.
     """
@@ -333,7 +333,7 @@ class State(Generic[HeldT]):
 
     @property
     def result(self) -> Array:
-        """The weights that the run shows and keeps: the method's own result, or else those that it trains."""
+        """The weights that the run shows and keeps: the method's own result, or else the trained weights."""
         own = self.own.result
         return own if len(own) else self.weights
 

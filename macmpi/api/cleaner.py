@@ -38,7 +38,7 @@ def main() -> None:
 
 
 def users(folder: str) -> list[int]:
-    """Lists the processes whose command names a file of the folder: ranks, and mpiexec, with which its proxies end."""
+    """Lists the processes whose command names a file of the folder: ranks, and mpiexec, whose proxies end with it."""
     found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

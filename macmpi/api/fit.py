@@ -154,7 +154,7 @@ ENDS = {
 def _told(model: Model | None, config: Config) -> Model:
     """Returns the model of a fit, and warns if the fit ended too soon.
 
-    It does not warn if all iterations that the config names were done, or those of a piece of a stream.
+    It does not warn if all iterations that the config names, or of a piece of a stream, were done.
     """
     assert model is not None, "a fit ends with a model"
     asked = model.ended == "max_iterations" and (model.stream or not config.run.max_iterations)

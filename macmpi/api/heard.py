@@ -51,7 +51,7 @@ OTHERS: ContextVar[dict[str, str]] = ContextVar("others", default={})  # noqa: B
 def listening(verbose: bool, given: Callable[[], Collection[str]]) -> Iterator[None]:
     """Turns warnings and errors that its block prints into Python's warnings, which are issued at the end.
 
-    Their texts, and those of UsageErrors, name arguments instead of keys.
+    Their texts, and the texts of UsageErrors, name arguments instead of keys.
 
     verbose: whether other lines are printed.
     given: given() returns the keys in the user's own config, which messages name as keys.  Collective: no.

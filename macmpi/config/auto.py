@@ -44,7 +44,7 @@ class Sizes:
     weights: how many weights a training point has: 0, 1, or one for each output.
     drawn: whether the validation points were drawn from the same set as the training points.
     before: the number of points in earlier pieces of the stream.
-    raw: the bytes of a point's X and Y as their file stores them; () where that is not known.
+    raw: the bytes of a point's X and Y as their file stores them; () if that is not known.
     """
 
     n_in: int
@@ -157,7 +157,7 @@ def _start(config: Config) -> tuple[str, str]:
 
 
 def in_short(decisions: Sequence[Decision]) -> str:
-    """Writes the decisions in one line, for the head of the table; "" where all of them are the usual ones."""
+    """Writes the decisions in one line, for the head of the table; "" if all of them are the usual ones."""
     unusual = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, AS_USUAL, ITS_OWN)]
     values = [_short(d) for d in unusual if not d.key.startswith(("penalty.", "method.acceleration"))]
     values += dict.fromkeys(f"penalty {d.why}" for d in unusual if d.key.startswith("penalty."))
@@ -188,7 +188,7 @@ def of_half_steps(key: str) -> bool:
 
 
 def _coordinates_asked_for(config: Config) -> str:
-    """Says which setting of the config only methods with coordinates can take; "" where there is none."""
+    """Says which setting of the config only methods with coordinates can take; "" if there is none."""
     activations = config.model.activation if isinstance(config.model.activation, list) else [config.model.activation]
     for word in activations:
         if word not in (AUTO, *get_args(Activation)) and word not in extensions("macmpi.activations"):

@@ -72,7 +72,7 @@ class Convolution(LayerTable):
     pool, pooling: patches of pool x pool pixels become one number each, before the next layer reads them.
     groups: the input channels and the output channels are cut into this number of groups, and an output channel reads
         only its own group; as many groups as input channels make a depthwise convolution.
-    image: height, width and channels of the images that the layer reads, where a dense layer is before it.
+    image: height, width and channels of the images that the layer reads, if the layer before it is dense.
     With a softmax the channels are the words of a codebook, and the sum over pixels is a histogram of words.
     """
 
@@ -141,10 +141,10 @@ class Sparse(LayerTable):
     connections: "random" chooses a `share` of all inputs; "banded" chooses `width` neighbouring inputs, in evenly
         spaced windows; "local" chooses all channels of a square of width x width pixels, in a square grid; any other
         value is a file, .npy or .csv, of a matrix (units, inputs) that is not 0 where a weight exists.
-    groups: the number of different masks, each shared by neighbouring units; 0 stands for one mask for each unit, or
-        with "local" for as many as the largest square grid within the number of units has.
+    groups: the number of different masks, each shared by neighbouring units.  0 stands for one mask for each unit; with
+        "local", for the masks of the largest square grid that has no more masks than there are units.
     seed: the seed of the random masks.
-    image: height, width and channels of the images that "local" reads, where a dense layer is before it.
+    image: height, width and channels of the images that "local" reads, if the layer before it is dense.
     """
 
     units: PositiveInt
@@ -187,7 +187,7 @@ Layer = PositiveInt | Convolution | Sparse | Recurrent
 
 
 def units_of(layer: Layer) -> int:
-    """Returns the number of units of a layer; for a convolution, that of its channels."""
+    """Returns the number of units of a layer; for a convolution, its number of channels."""
     match layer:
         case Convolution(channels=units) | Recurrent(recurrent=units) | Sparse(units=units):
             return units
@@ -306,7 +306,7 @@ class Model(Table):
             self._check_list(name, count, f"{count} of the hidden layers have {name}: {remedy}")
 
     def _check_some_units(self, i: int, count: int, kind: str) -> None:
-        """Raises ValueError where only `count` units of hidden layer i cannot have coordinates.
+        """Raises ValueError if only `count` units of hidden layer i cannot have coordinates.
 
         kind: the activation of the first hidden layer.
         """
@@ -319,7 +319,7 @@ class Model(Table):
             raise ValueError(f"sites.{i} names {many(count, 'unit')}, and that layer has {units}: give at most {units}")
 
     def _check_list(self, name: str, count: int, rest: str) -> None:
-        """Raises ValueError where a key holds a list of another length than `count`.  rest: the end of the message."""
+        """Raises ValueError if a key holds a list of another length than `count`.  rest: the end of the message."""
         given = getattr(self, name)
         if isinstance(given, list) and len(given) != count:
             raise ValueError(f"{name} has {many(len(given), 'entry')} but {rest}")
@@ -367,7 +367,7 @@ class Model(Table):
     def some_units(self) -> dict[str, int]:
         """The entry of `sites` for a first layer of which only some units have coordinates, such as { after = 10 }.
 
-        {} where all units have them, or none.
+        {} if all units have them, or none.
         """
         first: Any = self.sites[0]
         return first if self.layers()[0][2] == "some" else {}
@@ -383,7 +383,7 @@ def _in_a_word(site: Any, units: int) -> str:
 def sites_for(kinds: list[str]) -> list[Site]:
     """Returns the site of each hidden layer, by their kinds, where `sites` is "auto".
 
-    It is after each layer except radial basis functions, which are fitted with the next layer.  Where the
+    It is after each layer except radial basis functions, which are fitted with the next layer.  If the
     first layer is a code of bits, that layer alone has coordinates, because the Z-step can search only one code.
     """
     if kinds[0] in CODES:

@@ -367,7 +367,7 @@ LINE = re.compile(r"\[(?P<table>\w+)\].*|(?:(?P<key>\w+) = \S.*?)?\s+# (?P<text>
 
 
 def explanations() -> dict[str, str]:
-    """Reads the explanation of each key, "table.key", from the file that explains them all; {} where it is missing."""
+    """Reads the explanation of each key, "table.key", from the file that explains them all; {} if it is missing."""
     path, comments = documented().get(KEYS), dict[str, str]()
     table, key, lines = "", "", [] if path is None else path.read_text(encoding="utf-8").splitlines()
     for match in filter(None, map(LINE.fullmatch, lines)):

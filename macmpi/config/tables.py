@@ -69,7 +69,7 @@ class Data(Table):
     empty: texts in a table that stand for a missing value.
     missing: whether missing values are imputed or refused.
     image_size: the height and width to which images of a folder are resized; [] leaves them as they are.
-    classes: all labels that a stream may hold; [] for those of its first piece.
+    classes: all labels that a stream may hold; [] for the labels of its first piece.
     validation: the share of the points that become validation points, where the source has none of its own.
     points: the number of training points that are kept; 0 for all.
     seed: the seed of the choice of points and of validation points; scale: how columns are scaled.
@@ -99,7 +99,7 @@ class Data(Table):
 
     @property
     def targets(self) -> list[str] | None:
-        """The names of the target columns; None where the source has targets of its own."""
+        """The names of the target columns; None if the source has targets of its own."""
         if isinstance(self.target, str):
             return [self.target] if self.target else None
         return self.target
@@ -213,7 +213,7 @@ class Penalty(Table):
             raise ValueError(f"mu_max = {self.mu_max:g} is below mu0 = {self.mu0:g}")
 
     def value(self, key: str) -> Any:
-        """Returns the value of a key; for "auto" that of `PAPER_DEFAULTS`, in which mu0 is at most mu_max."""
+        """Returns the value of a key; for "auto" the value in `PAPER_DEFAULTS`, in which mu0 is at most mu_max."""
         given = getattr(self, key)
         if given != "auto":
             return given

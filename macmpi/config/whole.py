@@ -78,7 +78,7 @@ def flat(config: Config) -> dict[str, Any]:
 
 
 def with_value(config: Config, key: str, value: Any) -> Config:
-    """Returns the config with another value of one key, "table.key".  Raises ValueError where its table refuses it."""
+    """Returns the config with another value of one key, "table.key".  Raises ValueError if its table refuses it."""
     table, _, name = key.partition(".")
     return replace(config, **{table: replace(getattr(config, table), **{name: value})})
 
@@ -129,7 +129,7 @@ def one_layer(config: Config, k: int, output: str, iterations: int) -> Config:
     """Returns the config by which hidden layer k is trained alone, as the hidden layer of an autoencoder.
 
     output: the activation of the autoencoder's output layer; iterations: the number of its iterations.
-    Its ridge is that of layer k.  Collective: no.
+    It has the ridge of layer k.  Collective: no.
     """
     (units, activation, _), penalty = config.model.layers()[k], config.penalty
     mu_max = min(1e4, penalty.mu_max)
@@ -161,7 +161,7 @@ OF_MINIBATCHES = ("batch_max", "grow_every", "averaging", "records", "parts")
 
 
 def gone(key: str, value: Any) -> str | None:
-    """Returns the refusal of a key that no longer exists, "" where it has its last default; None for other keys.
+    """Returns the refusal of a key that no longer exists, "" if it has its last default; None for other keys.
 
     Collective: no.
     """

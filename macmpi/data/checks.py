@@ -228,7 +228,7 @@ def usable(numbers: Array, missing: bool | None = None) -> Array:
 
 
 def check_values(numbers: Array, name: str, rows: Array | None = None, missing: bool | None = None) -> None:
-    """Raises UsageError where a number of (n, D) is not finite or too large to be squared, and names the first.
+    """Raises UsageError if a number of (n, D) is not finite or too large to be squared, and names the first.
 
     rows (n,): the places of these rows in the dataset, where they are only some of its rows.
     missing: True allows NaN; False refuses it, and the message names the key that would allow it; None refuses it.
@@ -249,7 +249,7 @@ def check_values(numbers: Array, name: str, rows: Array | None = None, missing: 
 
 
 def check_size(largest: float, given: Any, name: str) -> None:
-    """Raises UsageError where all numbers are so small that their squares vanish, and warns where they were rounded.
+    """Raises UsageError if all numbers are so small that their squares vanish, and warns where they were rounded.
 
     largest: the largest absolute value; given: the type of the numbers in the source; integers beyond 2^53 are rounded.
     """
@@ -280,7 +280,7 @@ def as_labels(array: Array, name: str) -> Array:
 
 
 def not_negative(A: Array, name: str) -> Array:
-    """Returns weights (n, 1) or (n, L) as they are.  Raises UsageError where one is negative.  Collective: no."""
+    """Returns weights (n, 1) or (n, L) as they are.  Raises UsageError if one is negative.  Collective: no."""
     bad = A[A < 0.0]
     if len(bad):
         raise UsageError(
@@ -307,7 +307,7 @@ def check_enough(config: Data, n: int, n_val: int, left: int) -> None:
 
 
 def check_some(weight: float, what: str, source: str) -> None:
-    """Raises UsageError where the total weight of the training or of the validation points is 0.  Collective: no.
+    """Raises UsageError if the total weight of the training or of the validation points is 0.  Collective: no.
 
     what: "training" or "validation".
     """
@@ -361,7 +361,7 @@ def classes_of(Y: Array, Y_val: Array, raw: Raw, source: str, known: Array | Non
 
 
 def check_columns(low: Array, high: Array, seen: Array, given: Any, name: str, source: str, varied: bool) -> None:
-    """Raises UsageError where a column has no number in the training points, or, if `varied`, all are constant.
+    """Raises UsageError if a column has no number in the training points, or, if `varied`, all are constant.
 
     low, high, seen (D,): the least and the largest number of each column, and how many it has.
     given, name, source: the type of the numbers in the source, the names of the dataset and of the source.
@@ -377,7 +377,7 @@ def check_columns(low: Array, high: Array, seen: Array, given: Any, name: str, s
 
 
 def check_single(largest: float, source: str) -> None:
-    """Raises UsageError where scaled data are too large for single precision."""
+    """Raises UsageError if scaled data are too large for single precision."""
     if largest > HUGE_SINGLE:
         raise UsageError(
             f'data.source = "{source}" holds values beyond {HUGE_SINGLE:g}, too large for '
@@ -386,7 +386,7 @@ def check_single(largest: float, source: str) -> None:
 
 
 def check_known(known: bool, name: str) -> None:
-    """Raises UsageError where no target of any validation point is known."""
+    """Raises UsageError if no target of any validation point is known."""
     if not known:
         raise UsageError(
             f"{name} is missing at every validation point, so that no error can be watched; give a Y_val with numbers, "

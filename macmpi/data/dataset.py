@@ -29,11 +29,11 @@ POINTS = ("X", "Y", "X_val", "Y_val", *WEIGHTS)
 class Points:
     """The points of a source, as arrays of numbers or text, or as datasets of an HDF5 file that are not read yet.
 
-    arrays: by their names, X (N, ...); targets Y (N,) or (N, L), where there are some; weights of the points (N,) or of
-        their targets (N, L); and for pictures groups (N,), whole numbers, and order (N,), the place of each point on
-        the closed curve of its group.  Names with "_val" are those of validation points, where the source has some.
+    arrays: {name: array} for X (N, ...), targets Y (N,) or (N, L) if there are some, weights of the points (N,) or of
+        their targets (N, L), and for pictures groups (N,), whole numbers, and order (N,), the place of each point on
+        the closed curve of its group.  Arrays of validation points, if the source has some, have names with "_val".
     columns: how the columns of a table became X; None for other sources.
-    classes: whether Y can only be classes; such a Y is left out where the loss is none of classes.
+    classes: whether Y can only be classes; such a Y is left out if the loss is not one of classes.
     named: whether they are a named set, which needs no further checks and no scaling unless data.scale asks for it.
     """
 
@@ -76,14 +76,14 @@ class Dataset:
     sha256: the SHA-256 of all numbers.
     classes: the label of each column of a classifier's one-hot Y; None for other data.
     one_dimensional: whether the targets are numbers that their file has as (N,).
-    weights, weights_val (N,): the weights of the points, float64; None where all are 1.
-    outputs: where each output of a point has its own weight, their number L, and Y is [targets, weights] (N, 2 L);
-        otherwise 0.
+    weights, weights_val (N,): the weights of the points, float64; None if all are 1.
+    outputs: the number L of outputs if each output of a point has its own weight; Y is then [targets, weights],
+        (N, 2 L).  Otherwise 0.
     drawn: whether the validation points were drawn from X.
     groups: whole numbers of the training and of the validation points; order: their places on closed curves (`Points`).
     shape, columns, steps: as in `Raw`.
     span: the Span (wide.py) in which X has its coordinates; scaling_x is then that of the columns.  Otherwise None.
-    Only rank 0 has groups, order and span.  Where each rank reads its own rows, drawn, shape and steps are not set.
+    Only rank 0 has groups, order and span.  If each rank reads its own rows, drawn, shape and steps are not set.
     """
 
     X: Array
@@ -112,7 +112,7 @@ class Dataset:
 
     @property
     def arrays(self) -> list[str]:
-        """The names of those arrays of points that the data set has; Y is none of them where it is X itself."""
+        """The names of the arrays of points that the data set has, without Y if Y is X itself."""
         names = ("X", "X_val", *WEIGHTS) if self.autoencoder else ("X", "X_val", "Y", "Y_val", *WEIGHTS)
         return [name for name in names if getattr(self, name) is not None]
 
@@ -167,8 +167,8 @@ class TargetRules:
     precision: the precision of the numbers that are kept.
     in_file: whether rows that each rank reads for itself stay in their file, to be read each time they are used.
     output: the activation of the output layer.
-    like: the scalings of inputs and of targets of the model from which training starts; None where there is none.
-    classes: the labels that may occur, ascending; None for those that do occur.
+    like: the scalings of inputs and of targets of the model from which training starts; None if there is none.
+    classes: the labels that may occur, ascending; None for the labels that do occur.
     columns: the columns by which earlier pieces of a stream of tables became numbers, empty for a stream of arrays;
         None: the table decides.
     """

@@ -48,7 +48,7 @@ class Column:
 
     kind: "number"; "truth", 0 or 1; "date", days since 1970; "category", 1 in the column of its category, otherwise 0.
     categories: the categories with a column of their own, in the order of the columns.
-    fill: the number for a missing value (a missing category is 0 in all columns); None where no value may be missing.
+    fill: the number for a missing value (a missing category is 0 in all columns); None if no value may be missing.
     missing: the number of missing values in the training table; if there are some, a further column is 1 where a value
         is missing.
     form: how text is read as numbers or dates (data/texts.py).
@@ -71,7 +71,7 @@ class Column:
     flag: bool = False
 
     def __post_init__(self) -> None:
-        """Raises ValueError where the fields contradict each other."""
+        """Raises ValueError if the fields contradict each other."""
         good = (
             len(set(self.categories)) == len(self.categories)
             and bool(self.categories) == (self.kind == "category")
@@ -207,7 +207,7 @@ class Columns:
         """Converts a table of N rows to float64 (N, D).  It finds columns by their names and ignores all others.
 
         A category that the training table does not have is 0 in all columns of single categories.
-        name: the name of the table, for messages.  Raises UsageError where columns are missing or hold something else.
+        name: the name of the table, for messages.  Raises UsageError if columns are missing or hold something else.
         Collective: no.
         """
         series = series_of(frame, name)
@@ -218,7 +218,7 @@ class Columns:
 
     @property
     def said(self) -> str:
-        """A line that counts the missing values of the training table; "" where there are none."""
+        """A line that counts the missing values of the training table; "" if there are none."""
         counts = [f"{column.name} {column.missing:,}" for column in self.each if column.missing]
         if not counts:
             return ""
@@ -276,7 +276,7 @@ def _read(key: str, series: Any, table: str, config: Data) -> tuple[Column | Non
     """Decides, by all values of a column, whether it holds numbers, dates, truth values or categories.
 
     key, table: the names of the column and of the training table.
-    Returns the column, or None where it is left out, and notes on it for the user.  Raises Unclear.
+    Returns the column, or None if it is left out, and notes on it for the user.  Raises Unclear.
     """
     impute, declared, empty = config.missing == "impute", key in config.categories, tuple(config.empty)
     kind, form, counts = "category" if declared else kind_of(series, empty), "", Counter[str]()

@@ -36,10 +36,10 @@ COLUMNS = "macmpi_columns"
 """The dataset of a file that describes the columns of the table from which its X was made."""
 
 DECLARED = "macmpi_declared"
-"""The dataset of a file that names those of its arrays that are classes, even if they hold numbers."""
+"""The dataset of a file that names the arrays that are classes, even if they hold numbers."""
 
 SPARSE = "macmpi_sparse"
-"""The dataset of a file that names those of its arrays that were sparse matrices."""
+"""The dataset of a file that names the arrays that were sparse matrices."""
 
 OF_A_FIT = COLUMNS, DECLARED, SPARSE
 
@@ -56,9 +56,10 @@ KEYS = (*OF_TABLES, "image_size")
 
 
 def check_keys(config: Data, keys: Iterable[str] = (), source: str = "") -> None:
-    """Raises UsageError where the config gives a key of `KEYS` that is not read for its source.
+    """Raises UsageError if the config gives a key of `KEYS` that is not read for its source.
 
-    keys: the keys that are read for a source of this kind; source: its name in the message, "" for that in the config.
+    keys: the keys that are read for a source of this kind.
+    source: its name in the message, "" for the name in the config.
     """
     for key in KEYS:
         if key not in keys and getattr(config, key) != getattr(USUAL, key):
@@ -148,7 +149,7 @@ def _of_file(config: Data, by_rows: bool) -> Points:
 
 
 def unread_in(source: str) -> str:
-    """Writes a note that names the datasets in a file that are not read; "" where there are none."""
+    """Writes a note that names the datasets in a file that are not read; "" if there are none."""
     path = Path(source)
     if path.suffix not in SUFFIXES or not os.path.exists(path):
         return ""
@@ -258,7 +259,7 @@ def of_frame(frame: Any, config: Data, targets: list[str], missing: bool, column
 
 
 def _check_once(named: Mapping[str, list[str]]) -> None:
-    """Raises UsageError where two keys of [data] name the same column; only a target may also be a category.
+    """Raises UsageError if two keys of [data] name the same column; only a target may also be a category.
 
     named: for each key the columns that it names.
     """
@@ -304,7 +305,7 @@ def _amounts(found: Array, rows: int, source: str) -> str:
     """Returns the reason why targets are amounts and no classes.
 
     found: their different values, ascending; rows: the number of targets.
-    Raises UsageError where they may be classes: a few whole numbers that repeat, and either two different ones or more
+    Raises UsageError if they may be classes: a few whole numbers that repeat, and either two different ones or more
     than half of the numbers in their range.
     """
     known = found[~np.isnan(found)] if found.dtype.kind == "f" else found

@@ -22,7 +22,7 @@ GREY, COLOUR = ("1", "L", "LA"), ("P", "PA", "RGB", "RGBA", "RGBX", "CMYK", "YCb
 def images_of(folder: Path, size: list[int]) -> tuple[Array, Array | None]:
     """Reads images (N, h, w) uint8, or (N, h, w, 3) if one of them is in colour, and the names of their folders (N,).
 
-    The names are None where the images lie in the folder itself.  Hidden files, and those whose ending is none of an
+    The names are None if the images lie in the folder itself.  Hidden files, and those whose ending is none of an
     image, are left out.
     size: height and width to which images are resized; [] for images that all have one size.  Raises UsageError.
     """
@@ -108,7 +108,7 @@ def _looked_at(Image: Any, path: Path) -> tuple[str, tuple[int, int]]:
 
 
 def _check(image: Any) -> None:
-    """Raises UsageError where reading would lose something: 16 bits, several pictures, or transparency."""
+    """Raises UsageError if reading would lose something: 16 bits, several pictures, or transparency."""
     mode, tiles = str(image.mode), getattr(image, "tile", [])
     deep = ";16" in str(tiles) or any(codec.startswith("ppm") and args[1] > 255 for codec, _, _, args in tiles)
     if mode not in GREY + COLOUR or deep:

@@ -2,7 +2,7 @@
 
 Rank 0 reads all points, or each rank reads its own rows; both use the same reader (`reader.py`).
 
-Where each rank reads its own rows, a node may have another file of that name than rank 0.  So ranks compare the
+If each rank reads its own rows, a node may have another file of that name than rank 0.  So ranks compare the
 identities of their files.  A rank whose file is another one may have a copy: then ranks with rank 0's file read the
 rows of that rank once more, and the checksums of blocks must be equal.
 """
@@ -60,7 +60,7 @@ class Source:
         self._data: Dataset | None = None
 
     def sizes(self) -> Sizes:
-        """Returns the sizes of the data set.  Raises UsageError where data are wrong.  Collective: no (rank 0)."""
+        """Returns the sizes of the data set.  Raises UsageError if data are wrong.  Collective: no (rank 0)."""
         if self.by_rows and not self.config.data.source:
             raise UsageError('parallel.data = "sharded" reads files: save the arrays, and name the file in config')
         if self._sizes is None:
@@ -224,7 +224,7 @@ def _refused(config: Data, who: str, said: str) -> UsageError:
 
 
 def _drawn(raw: Raw, config: Data, team: Team) -> list[RowSet]:
-    """Returns the rows for training and those for validation, which rank 0 draws for all.  Collective: yes."""
+    """Returns the rows for training and the rows for validation; rank 0 draws them for all.  Collective: yes."""
     bits = on_root(team, lambda: [rows.bits for rows in split_of(raw, config) if isinstance(rows, RowSet)])
     return [RowSet(one) for one in share_arrays(team, bits or [])]
 

@@ -1,6 +1,6 @@
 """Splits the arrays of a data set into training and validation rows, which are read and checked when they are used.
 
-Where the split is random, one rank draws it and sends it to the others as one bit a row.
+If the split is random, one rank draws it and sends it to the others as one bit a row.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ def image_shape(array: Any) -> tuple[int, ...] | None:
 def numbered(held: dict[str, Any], known: Array | None = None, path: str = "") -> Array | None:
     """Replaces labels Y and Y_val that are text or truth values by numbers 0, 1, ..., in place.
 
-    It returns the label for which each number stands, or None where the labels are numbers already.
+    It returns the label for which each number stands, or None if the labels are numbers already.
     held: the arrays by name.
     known: the labels that may occur, where they are known; labels of the data that equal one of them, whatever their
-        type, are replaced by it.  Otherwise labels of Y_val are matched to those of Y in this way.
+        type, are replaced by it.  Otherwise labels of Y_val are matched to the labels of Y in this way.
     path: the name of the source where labels may be missing, as "" or "nan" among texts; otherwise "".
-    Raises UsageError where a label is missing.
+    Raises UsageError if a label is missing.
     """
     targets = {name: held[name] for name in ("Y", "Y_val") if name in held}
     for name, array in targets.items():
@@ -151,8 +151,8 @@ def by_class(order: Array, labels: Array, held: int) -> Array:
     """Rearranges a random order (n,) of rows: first the `held` validation rows, then one of each class, then the rest.
 
     So each class has a training row, and its other rows are among the validation rows in proportion, to within one row.
-    labels (n,): by row.  Where there are not enough other rows, the first rows of some classes are validation rows.
-    Collective: no.
+    If there are not enough other rows, the first rows of some classes are validation rows.
+    labels (n,): the label of each row.  Collective: no.
     """
     _, classes = np.unique(labels[order], return_inverse=True)
     sequence = np.argsort(classes, kind="stable")
@@ -250,7 +250,7 @@ class DataPart:
     def read(self, tile: Tile) -> Array:
         """Reads and checks rows of the part: (n, width) float64.
 
-        Raises UsageError where a value is no usable number, and names the first; for an array in memory it also counts
+        Raises UsageError if a value is no usable number, and names the first; for an array in memory it also counts
         all of them.
         """
         return self.checked(self.raw(tile.rows), tile)
@@ -271,7 +271,7 @@ class DataPart:
         return checks.as_labels(array, self.name)[np.asarray(self.rows[:])]
 
     def sparse(self) -> SparseRows:
-        """Reads the rows of a sparse source.  Raises UsageError where a number is not usable, and names the first."""
+        """Reads the rows of a sparse source.  Raises UsageError if a number is not usable, and names the first."""
         rows = np.asarray(self.rows[:])
         some = SparseRows(self.source.matrix[rows], self.source.shift)
         if len(bad := np.flatnonzero(~checks.usable(some.matrix.data))):
@@ -316,12 +316,12 @@ DataParts = dict[str, DataPart]
 def split_of(raw: Raw, config: Data, rules: TargetRules = NUMBERS, draw: bool = True) -> Sequence[range | RowSet]:
     """Decides which rows are training rows and which are validation rows, and returns both.
 
-    Where the data have X_val, all its rows are validation rows, and the first data.points rows of X training rows.
-    In a piece of a stream the first data.points rows are training rows; validation rows are evenly spaced among those
-    of them that have a weight above 0 and a target that is not missing, or among all where none has.
+    If the data have X_val, all its rows are validation rows, and the first data.points rows of X training rows.
+    In a piece of a stream the first data.points rows are training rows.  Validation rows are evenly spaced among the
+    training rows with a weight above 0 and a target that is not missing, or among all if there are no such rows.
     Otherwise both are drawn from X, with labels in proportion to their classes.
     rules: the rules of the config for its data.
-    draw: False where only the numbers of rows are needed, so that nothing is drawn.
+    draw: False if only the numbers of rows are needed, so that nothing is drawn.
     Raises UsageError.  Collective: no.
     """
     n = len(raw.arrays["X"])

@@ -103,7 +103,7 @@ class Reader:
         return replace(data, sha256=digest.hexdigest())
 
     def _weights(self) -> list[Array | None]:
-        """Reads the weights (n,) of this rank's training and validation rows; None where those of all ranks are 1.
+        """Reads the weights (n,) of this rank's training and validation rows; None if those of all ranks are 1.
 
         For weights (n, L) of outputs, the mean over a point's outputs is the weight of the point; the weights divided
         by this mean are kept for `_with_shares`.  Collective: yes.
@@ -132,7 +132,7 @@ class Reader:
         return np.hstack([Y, np.where(np.isnan(Y), 0.0, V).astype(Y.dtype)])
 
     def _weights_at(self, tile: Tile) -> Array | None:
-        """Returns the weights (n,) of a tile of the training rows of all ranks; None where points have no weights."""
+        """Returns the weights (n,) of a tile of the training rows of all ranks; None if points have no weights."""
         if self.weights is None:
             return None
         return self.weights[tile.after(self.points[0].own(self.team.rank).start).rows]
@@ -251,7 +251,7 @@ class Reader:
         check: raises UsageError where converted rows are not admissible.
         width: the width of converted rows; 0 for the width of the array.
         dtype: the type of converted rows; None for the run's precision.
-        Where each rank reads its own rows, and they stay in the file or in its smaller type (`_kept`), they are
+        If each rank reads its own rows, and they stay in the file or in its smaller type (`_kept`), they are
         converted each time they are used.  Collective: yes.
         """
         part, among = self.parts[name], self.points[name.endswith("_val")]
@@ -285,7 +285,7 @@ class Reader:
     def _kept(self, part: DataPart, own: Tile, width: int) -> Any:
         """Returns where this rank's rows are kept in the type of the file: the file itself, or an array to be filled.
 
-        It returns None where rows are kept converted, as `width` numbers in the precision of the run.
+        It returns None if rows are kept converted, as `width` numbers in the precision of the run.
         """
         if self.by_rows and self.rules.in_file and not isinstance(part.source, np.ndarray):
             return part.in_file(own)

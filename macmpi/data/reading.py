@@ -97,7 +97,7 @@ def told(what: str, instead: Mapping[str, str] = OBJECTS) -> Iterator[None]:
 
 
 def read_file(path: Path, names: tuple[str, ...], unread: bool = False) -> dict[str, Any]:
-    """Reads those of the named arrays that a file holds.  Nothing is ever unpickled.  Raises UsageError.
+    """Reads the named arrays that a file holds; others may be missing.  Nothing is ever unpickled.  Raises UsageError.
 
     unread: whether arrays of HDF5 and Zarr are only opened, as datasets of h5py and as `InFile`.
     """
@@ -123,7 +123,7 @@ def facts_of(dataset: Any) -> dict[str, Any]:
     """Reads what a dataset of HDF5 or Zarr declares of its numbers, as in netCDF: fill values, a scale, an offset.
 
     A fill value of 0 that the file does not name as an attribute is ignored, because it is the default of the library.
-    Arrays in memory declare nothing.  Raises UsageError where a declared value is no number.
+    Arrays in memory declare nothing.  Raises UsageError if a declared value is no number.
     """
     facts: dict[str, Any] = {"fill": [], "scale": 1.0, "add": 0.0}
     if not hasattr(dataset, "attrs") or dataset.dtype.kind not in "iuf":

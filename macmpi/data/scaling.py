@@ -61,7 +61,7 @@ class Tails:
 
     @property
     def twice(self) -> Array | None:
-        """The columns that are compressed twice: (D,) bool; None where there are none."""
+        """The columns that are compressed twice: (D,) bool; None if there are none."""
         return None if self.again is None else self.again > 0.0
 
     def apply(self, X: Array) -> Array:
@@ -80,7 +80,7 @@ class Tails:
 class Seen:
     """The statistics of each column of a stream so far, by which the scaling of further pieces is adapted.
 
-    They are those of the numbers after long tails are compressed; all are (D,).
+    They describe the numbers whose long tails are compressed.  All have the shape (D,).
     count: the number of rows, each times its weight.
     deviation: the standard deviation of the numbers.
     low, high: the least and the largest number.
@@ -147,7 +147,7 @@ class Scaling:
         return Scaling.of({name: np.tile(array, times) for name, array in self.arrays.items()})
 
     def of_first(self, columns: int) -> Scaling:
-        """Returns the scaling of the first columns alone.  columns: their number."""
+        """Returns the scaling of the first columns alone.  columns: the number of columns."""
         return Scaling.of({name: array[:columns] for name, array in self.arrays.items()})
 
     def is_near(self, other: Scaling) -> bool:
@@ -171,7 +171,7 @@ def sum_of(scalings: tuple[Scaling, Scaling]) -> str:
 
 
 def unscaled(columns: int) -> Scaling:
-    """Returns the scaling that changes nothing.  columns: their number."""
+    """Returns the scaling that changes nothing.  columns: the number of columns."""
     return Scaling(np.zeros(columns), np.ones(columns))
 
 
@@ -190,7 +190,7 @@ class ScalingRule:
         0.
     like: the scaling of the model from which training starts; its compression of long tails is used again.
     running: whether the rows are a piece of a stream.  Then the scaling follows from their statistics together with
-        those of earlier pieces, `like.seen`; where that is None, `like` stays as it is.
+        those of earlier pieces, `like.seen`; if `like.seen` is None, `like` stays as it is.
     """
 
     kind: str
@@ -202,7 +202,7 @@ class ScalingRule:
     running: bool = False
 
     def tails(self, sample: Array, low: Array, high: Array, flags: Array) -> Tails | None:
-        """Returns the long tails: those of the model from which training starts, or else those that `tails_of` finds.
+        """Returns the long tails of the model from which training starts, or else the tails that `tails_of` finds.
 
         sample, low, high, flags: as in `tails_of`.
         """
@@ -239,7 +239,7 @@ def spread_rows(n: int) -> Array:
 
 
 def tails_of(sample: Array, low: Array, high: Array, flags: Array) -> Tails | None:
-    """Finds the columns with long tails, and how they are compressed; returns None where there are none.
+    """Finds the columns with long tails, and how they are compressed; returns None if there are none.
 
     They are compressed around their median by their robust deviation, which is the distance of the quartiles divided by
     that of a normal column, or the standard deviation where the quartiles are equal.  A compressed column has median 0

@@ -52,7 +52,7 @@ def series_of(frame: Any, name: str) -> Mapping[str, Any]:
     """Returns the columns of a table by their names as text.  A mapping of columns is returned as it is.
 
     name: the name of the table, for messages; it becomes the name of the column where `frame` is a single column.
-    Raises UsageError where `frame` is no table, or two columns have the same name.
+    Raises UsageError if `frame` is no table, or two columns have the same name.
     """
     if isinstance(frame, Mapping):
         return frame
@@ -78,7 +78,7 @@ def series_of(frame: Any, name: str) -> Mapping[str, Any]:
 
 
 def _of_64_bits(series: Any, place: str) -> Any:
-    """Casts a column of 128-bit whole numbers to 64 bits; others stay.  Raises UsageError where they are too large."""
+    """Casts a column of 128-bit whole numbers to 64 bits; others stay.  Raises UsageError if they are too large."""
     import narwhals as nw
 
     if not isinstance(series.dtype, nw.Int128 | nw.UInt128):
@@ -117,7 +117,7 @@ def kind_of(series: Any, empty: Collection[str] = ()) -> str:
 
 
 def values(series: Any, empty: Collection[str] = ()) -> list[Any]:
-    """Lists the values of a column as Python objects, None where one is missing (null, NaN, NaT, a text in `empty`)."""
+    """Lists the values of a column as Python objects, None if one is missing (null, NaN, NaT, a text in `empty`)."""
     missing = series.is_null().to_numpy()
     return [
         None if gone or (isinstance(value, float) and value != value) or (empty and value in empty) else value
@@ -178,7 +178,7 @@ def numbers(series: Any, kind: str, place: str, form: str = "", empty: Collectio
 
     kind: "number", "truth" or "date"; form: how text is read (data/texts.py).
     place: the name of the column, for messages; empty: texts that stand for a missing value.
-    Raises UsageError where a value is not of this kind, or infinite, and names the first.
+    Raises UsageError if a value is not of this kind, or infinite, and names the first.
     """
     import narwhals as nw
 
@@ -211,7 +211,7 @@ def _check(found: Array, bad: Array, place: str, remedy: str) -> None:
 
 
 def _number(value: Any, form: str) -> float | None:
-    """Returns the number that a value stands for, 1 for true and 0 for false; None where it stands for none."""
+    """Returns the number that a value stands for, 1 for true and 0 for false; None if it stands for none."""
     if isinstance(value, str):
         truth = truth_of(value)
         return number_of(value, form) if truth is None else truth
@@ -245,7 +245,7 @@ def targets_of(series: Mapping[str, Any], source: str, missing: bool = False, co
     source: the name of the data, for messages.
     missing: whether numbers may be missing; they become NaN.
     config: says which columns are classes even if they hold numbers, and which texts stand for a missing value.
-    Raises UsageError where a value is missing, or can be no target.
+    Raises UsageError if a value is missing, or can be no target.
     """
     found = [
         _target(one, f"{source}: column {name}, a target,", missing, name in config.categories, config.empty)
@@ -270,7 +270,7 @@ def weights_of(series: Any, place: str) -> Array:
 
 
 def _target(series: Any, place: str, missing: bool, classes: bool, empty: Collection[str]) -> Array:
-    """Converts a column to a target (N,), with the type that says whether it may be classes.  Raises UsageError."""
+    """Converts a column to a target (N,), whose type tells whether it may hold classes.  Raises UsageError."""
     kind, form = "category" if classes else kind_of(series, empty), ""
     if kind in ("other", "date"):
         raise UsageError(f"{place} holds {series.dtype}; numbers, truth values or text are needed")
@@ -313,7 +313,7 @@ def _classes(held: list[Any]) -> Array:
 def labels_among(classes: Array, labels: Array) -> Array:
     """Replaces labels by the equal classes, as "01" by 1, in the labels' shape.  classes: (C,).
 
-    Where a label equals none of the classes, it returns the labels as they are.
+    If a label equals none of the classes, it returns the labels as they are.
     """
     named = {name_of(text_of(one)): one for one in classes.tolist()}
     values, places = np.unique(labels, return_inverse=True)

@@ -94,7 +94,7 @@ def parquet_file(path: Path) -> Any:
 
 
 def _check_columns(schema: Any) -> None:
-    """Raises UsageError where two columns have the same name, or a column holds bytes."""
+    """Raises UsageError if two columns have the same name, or a column holds bytes."""
     from pyarrow import types
 
     names = schema.names
@@ -106,7 +106,7 @@ def _check_columns(schema: Any) -> None:
 
 
 def targets_within(table: Any) -> list[str]:
-    """Returns the names of the targets that the file of a table declares; [] where it declares none."""
+    """Returns the names of the targets that the file of a table declares; [] if it declares none."""
     held = (table.schema.metadata or {}).get(TARGETS)
     try:
         found = json.loads(held) if held else []
@@ -119,7 +119,7 @@ def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None =
     """Encodes columns (N,) with their names as a file in the format that the ending of the path names.
 
     targets: names of columns that a Parquet file declares to be its targets.
-    Raises UsageError where pyarrow is missing.
+    Raises UsageError if pyarrow is missing.
     """
     with told(str(path)):
         import pyarrow as pa
@@ -140,7 +140,7 @@ def table_bytes(path: Path, columns: dict[str, Any], targets: list[str] | None =
 def _read_csv(path: Path, typed: bool, empty: Sequence[str]) -> Any:
     """Reads a CSV file as one block, so that all cells of a column decide its type.
 
-    typed, empty: as in `read_table`.  Raises ValueError where it is no table.
+    typed, empty: as in `read_table`.  Raises ValueError if it is no table.
     """
     import pyarrow as pa
     from pyarrow import csv

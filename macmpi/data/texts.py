@@ -185,7 +185,7 @@ def _check_slips(counts: Mapping[str, int], numbers: Collection[str], others: Co
 def _are_measured(texts: Collection[str]) -> bool:
     """Tells whether texts are many numbers with thousands, signs or a few units.
 
-    Where words such as USD stand before them, most of the numbers must be broken (2.50 or 1,200), not whole.
+    If words such as USD stand before them, most of the numbers must be broken (2.50 or 1,200), not whole.
     """
     found = [match for text in texts if (match := MEASURED.fullmatch(text))]
     numbers, units = ({match[name].strip() for match in found} for name in ("number", "unit"))
@@ -198,7 +198,7 @@ def _are_measured(texts: Collection[str]) -> bool:
 def _order(counts: Collection[str]) -> str:
     """Returns DAY_FIRST or MONTH_FIRST for a column of dates: the order in which all are dates.
 
-    Where both orders are possible, dates with dots have the day first.  Raises Unclear for others.
+    If both orders are possible, dates with dots have the day first.  Raises Unclear for others.
     """
     found = [match for text in counts if (match := DATE.fullmatch(text))]
     ways = [form for form in (DAY_FIRST, MONTH_FIRST) if all(_moment(text, form) for text in counts)]

@@ -198,7 +198,7 @@ class OfColumns(Mapping[str, Array]):
 def in_span(data: Dataset, n: int) -> Dataset:
     """Returns the data set with its points in coordinates of their span (`Span`).
 
-    n: the number of points that span it: that of the training points, or a larger one, with the validation points.
+    n: the number of points that span it: the training points alone, or together with the validation points.
     Cost: a copy of the points.  Collective: no.
     """
     points: Any = data.X

@@ -43,7 +43,7 @@ class Inputs:
     rounded: the design in the precision in which directions and Grams read it.
     targets: the targets of the regression, before a quantiser if there is one; None if the W-step has no jobs of this
         segment.
-    weights (n,): the weights of the points, for points at hand divided by their share of all points; None where all are
+    weights (n,): the weights of the points, for points at hand divided by their share of all points; None if all are
         1.
     """
 
@@ -146,7 +146,7 @@ class HalfStepContext:
         """Returns a data set that has the points `numbers`, and their rows in it.
 
         It is the whole data set if this rank holds all points, otherwise a gathered data set of only these points.
-        Collective: where no rank holds all points.
+        Collective: if no rank holds all points.
         """
         if self.points.subset is None:
             return self.data, numbers
@@ -199,7 +199,7 @@ class HalfStepContext:
         return self._designed(k, A) if featured else Inputs(A, A, A)
 
     def _designed(self, k: int, A: Rows) -> Inputs:
-        """Makes the design of features A of segment k, and that in single precision if the regression asks for it.
+        """Makes the design of features A of segment k; if the regression asks for it, also in single precision.
 
         If rows are not kept, or the patches are too many, the design is computed again whenever it is read.  If it is
         kept, it takes the memory of the last iteration's.  Collective: yes.

@@ -63,7 +63,7 @@ class TrainingMethod(Generic[RecordT]):
     """Moves a State from one iteration to the next, by a plan; a selection changes the plan.
 
     This base class is for the nested problem, min over W of E1 (eq. 1), without coordinates.
-    Collective: where a method says so.
+    Collective: methods that say so.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
@@ -148,7 +148,7 @@ class TrainingMethod(Generic[RecordT]):
     def begin(self, state: State[RecordT]) -> None:
         """Prepares the method for a first State or one of a checkpoint; here it does nothing.
 
-        Collective: where a method does something.
+        Collective: in methods that do something.
         """
 
     def move_multipliers(self, state: State[RecordT]) -> None:
@@ -165,7 +165,7 @@ class TrainingMethod(Generic[RecordT]):
     def finish(self, state: State[RecordT]) -> State[RecordT]:
         """Ends the run: returns a State with the weights that it shows.
 
-        Collective: where a method makes other weights.
+        Collective: in methods that make other weights.
         """
         return replace(state, weights=state.result.copy(), mu=state.mu_done or state.mu)
 

@@ -140,7 +140,7 @@ def renew_metric(parts: HalfStepContext, state: State[MacState]) -> None:
 
 
 def _variance(points: Points, weights: Array | None, z: Array) -> Array:
-    """Computes the variance of each column over all points, with their weights.  Collective: where `points.over` is."""
+    """Computes the variance of each column over all points, with their weights.  Collective: if `points.over` is."""
 
     def sums(of: Callable[[slice], Array]) -> Array:
         (total,) = points.over(lambda rows: (total_of(of(rows), at(weights, rows)),))
@@ -333,7 +333,7 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
     """Joins the segments of segment k's group to one net, with blocks numbered from 0, and sums their losses.
 
-    The weight of a loss is its segment's penalty weight as a multiple of that of segment k.
+    The weight of a loss is its segment's penalty weight divided by segment k's.
     """
     plan, state = given.parts.plan, given.state
     numbers, group = {block: i for i, block in enumerate(plan.chain.regressed(k))}, plan.chain.groups[k]

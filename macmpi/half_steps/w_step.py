@@ -87,7 +87,7 @@ class Solving:
 
     A selection, which keeps other results, is a subclass.
 
-    factors: for each segment the prepared factor of its Gram.  Collective: where a method says so.
+    factors: for each segment the prepared factor of its Gram.  Collective: methods that say so.
     """
 
     def __init__(self, given: WInputs, plain: bool, factors: dict[int, Any]) -> None:
@@ -96,12 +96,12 @@ class Solving:
     def summed(self, what: str, place: slice, over_points: OverPoints) -> OverPoints:
         """Returns the function that sums over points for Grams or weights at a place; here it is `over_points`.
 
-        what: "grams" or "weights".  Collective: where `over_points` is.
+        what: "grams" or "weights".  Collective: if `over_points` is.
         """
         return over_points
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        """Sums a Gram of inputs, or some rows of it, and puts it in its place.  Collective: where `over_points` is."""
+        """Sums a Gram of inputs, or some rows of it, and puts it in its place.  Collective: if `over_points` is."""
         plan, team, k, grams = self.given.parts.plan, self.given.parts.team, gram.segment, self.given.state.own.grams
         rows, system = None if gram.rows is None else gram.rows.rows, plan.resolved.regressions[k].system
         assert system is not None
@@ -126,7 +126,7 @@ class Solving:
         return self.factors.get(k)
 
     def solve(self, job: Job) -> None:
-        """Solves a regression and puts its weights in place.  Collective: where `Points.over` is."""
+        """Solves a regression and puts its weights in place.  Collective: if `Points.over` is."""
         plan, points, k = self.given.parts.plan, self.given.parts.points, job.segment
         regression, over_points = plan.resolved.regressions[k], points.alone if plan.work.at_hand(k) else points.over
         with located("W", k, job.units):
@@ -147,7 +147,7 @@ class Solving:
     def train(self, layer: Layer) -> None:
         """Fits a layer by its trainer to the points at hand, and then to all points if these are only some of them.
 
-        Collective: where no rank holds all points.
+        Collective: if no rank holds all points.
         """
         parts, state, plan = self.given.parts, self.given.state, self.given.parts.plan
         before, weights = plan.chain.segments[layer.segment].part(0, layer.map), parts.weights(state)
@@ -172,7 +172,7 @@ class RunningSums(Solving):
 
     Such a regression reads only G = [A, 1]^T [A, 1] and T^T [A, 1].  The State keeps the share of each minibatch in
     these sums.  As long as the coordinates of the other minibatches stay, all shares together are the sums over all
-    points.  The first W-step computes all shares.  Collective: where a method says so.
+    points.  The first W-step computes all shares.  Collective: methods that say so.
     """
 
     def __init__(self, minibatch: int, given: WInputs, plain: bool, factors: dict[int, Any]) -> None:
@@ -188,7 +188,7 @@ class RunningSums(Solving):
     def summed(self, what: str, place: slice, over_points: OverPoints) -> OverPoints:
         """Returns a function that sums over the present minibatch again, and adds the kept sums of the others.
 
-        what, place: "grams" or "weights", and the place among them.  Collective: where `over_points` is.
+        what, place: "grams" or "weights", and the place among them.  Collective: if `over_points` is.
         """
         kept = self._sums[what][:, place]
 
@@ -258,7 +258,7 @@ def carry_out(work: WorkList, tasks: Solving) -> None:
 
 
 def _do(task: Task, tasks: Solving, over_points: OverPoints) -> None:
-    """Calls the method of `tasks` that does a task of this type.  Collective: where that method is."""
+    """Calls the method of `tasks` that does a task of this type.  Collective: if that method is."""
     match task:
         case Gram():
             tasks.gram(task, over_points)

@@ -42,7 +42,7 @@ LENGTHS = (1.0, 0.5, 0.25)
 
 
 class Accelerated(Mac):
-    """Is MAC from feasible coordinates, with or without momentum.  Collective: where a method says so."""
+    """Is MAC from feasible coordinates, with or without momentum.  Collective: methods that say so."""
 
     @cached_property
     def momentum(self) -> bool:
@@ -128,7 +128,7 @@ class Accelerated(Mac):
         """Computes E1 per point, and misclassified points, of nets that differ in the last segment alone.
 
         flats: the weights (P,) of each net; Z is feasible for all.
-        validation: whether the errors are those at the validation points, instead of the training points.
+        validation: whether the errors are at the validation points instead of the training points.
         Cost: a pass through the last segment for each net.  Collective: yes.
         """
         plan, last = self.plan, len(self.plan.chain.sites)

@@ -52,7 +52,7 @@ class Alternating(Mac):
     Decoder: at the codes f_2(f_1(x)) its trainer fits the centres, and least squares fit the linear layer.
     Encoder: its trainer fits the centres once, since its inputs never change.  Then `cg_iterations` steps of nonlinear
     conjugate gradients (Polak-Ribiere, PR+) lower E1 as a function of the encoder's linear layer, through the decoder.
-    Collective: where a method says so.
+    Collective: methods that say so.
     """
 
     cg_iterations: int = 10

@@ -49,7 +49,7 @@ Kind = TypeVar("Kind", bound=SgdState)
 
 
 class Backprop(TrainingMethod[RecordT]):
-    """Is the base of the baselines: it sums E1 and its gradient over points.  Collective: where a method says so.
+    """Is the base of the baselines: it sums E1 and its gradient over points.  Collective: methods that say so.
 
     called: the method's name in messages.
     reads: the keys of [baseline] that the method reads.
@@ -91,7 +91,7 @@ class Minibatches(Backprop[Kind]):
     """Takes a step for each minibatch, by its mean gradient g.
 
     If points have weights, g is sum w_n g_n over the minibatch's points, divided by their number and by the mean weight
-    of all points, so its expectation is the gradient of E1.  Collective: where a method says so."""
+    of all points, so its expectation is the gradient of E1.  Collective: methods that say so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         super().__init__(plan, data, team)
@@ -193,7 +193,7 @@ def power(base: float, exponent: int) -> float:
 
 
 class Descent(Backprop[LineSearchState]):
-    """Trains by w <- w + t d, with t from a line search, so that E1 never rises.  Collective: where a method says so.
+    """Trains by w <- w + t d, with t from a line search, so that E1 never rises.  Collective: methods that say so.
 
     Its record is in float64.  Every rank takes the same steps: products of whole vectors, which processors may round
     differently, come from rank 0.
@@ -345,7 +345,7 @@ def search(tried: Callable[[float], Trial], start: Trial, first: float, bend: fl
     start: the trial t = 0, with a slope below 0.
     first: the first t that is tried.
     bend: the constant of the second condition.
-    Collective: where `tried` is.
+    Collective: if `tried` is.
     """
     low, high, t = start, None, first
     for _ in range(trials):

@@ -63,7 +63,7 @@ ROUNDING = 64.0
 
 
 class Joint(Mac):
-    """Trains by damped Newton steps in weights and coordinates together.  Collective: where a method says so."""
+    """Trains by damped Newton steps in weights and coordinates together.  Collective: methods that say so."""
 
     def new_record(self, state: State[MacState]) -> JointState:
         """Makes MAC's record and adds the damping of the first step.  Collective: no."""
@@ -207,7 +207,7 @@ class System:
     def step(self, damping: float) -> tuple[Array, float, float]:
         """Computes the step dW (P,) in float64, minus the slope of E_Q + ridge along it, and the damping that was used.
 
-        Where CG meets a direction along which H is not positive, the maps' curvature is left out of H.  If this step
+        If CG meets a direction along which H is not positive, the maps' curvature is left out of H.  If this step
         predicts a small decrease, the maps' curvature is put back and the damping is raised, until CG meets no such
         direction or the step predicts a large decrease.
         Collective: yes.

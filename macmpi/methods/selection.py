@@ -50,7 +50,7 @@ class Comparing(Solving):
     candidates: the candidates, by segment.
     ridges: by segment, the ridges that are compared, on the scale of a unit's own regression.
     features: by segment, the inputs of the regressions; None: computed with the centres of the largest candidate.
-    Collective: where a method says so.
+    Collective: methods that say so.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Comparing(Solving):
         return points.hold(lazy)
 
     def gram(self, gram: Gram, over_points: OverPoints) -> None:
-        """Sums the Gram of the largest candidate, or some rows of it.  Collective: where `over_points` is."""
+        """Sums the Gram of the largest candidate, or some rows of it.  Collective: if `over_points` is."""
         k, rows = gram.segment, None if gram.rows is None else gram.rows.rows
         found = NormalEquations().sum(self.features[k], over_points, self.plan.chain.views[k].bias, rows)
         if rows is None:
@@ -129,7 +129,7 @@ class Comparing(Solving):
     def solve(self, job: Job) -> None:
         """Puts the objectives and effective numbers of weights of all candidates for some units into the table.
 
-        Collective: where `over_points` is.
+        Collective: if `over_points` is.
         """
         k, own = job.segment, self.candidates[job.segment]
         held = [self.degrees(k, ridge) for ridge in self.ridges[k]] if own.ridges else []
@@ -153,7 +153,7 @@ class Comparing(Solving):
         """Computes 1/2 ||T - Phi W^T||^2 + ridge/2 ||V||^2 of a job's units, first with their present weights.
 
         The values of the best weights for each number of inputs follow, ridge by ridge.  The ridge term is left out if
-        ridges are compared.  Collective: where `over_points` is.
+        ridges are compared.  Collective: if `over_points` is.
         """
         assert job.units is not None
         k, rows, parts, state = job.segment, job.units.rows, self.given.parts, self.given.state
@@ -216,7 +216,7 @@ class Selection(Mac):
     """Is MAC whose W-step selects the model in every `every`-th iteration.
 
     The present regression with its weights is one of the candidates, so a selection never raises E_Q + ridge + C, or
-    E_Q + C if ridges are compared.  Collective: where a method says so.
+    E_Q + C if ridges are compared.  Collective: methods that say so.
     """
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:

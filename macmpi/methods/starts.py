@@ -277,7 +277,7 @@ def constant_weights(
     A convolution has one bias per channel, which becomes the mean over pixels; this is the best bias for squared
     errors.  If the last layer has only biases, after a tied layer, the weights of the tied layer become 0, also in the
     encoder.  Returns None if the outputs are not affine with biases.
-    n: the sum of the training points' weights; point_weights: that of each one (None: 1).  Collective: where `over` is.
+    n: the sum of the training points' weights; point_weights: the weights (None: 1).  Collective: if `over` is.
     """
     if chain.maps[-1].parameter_shape is None or "bias" not in chain.maps[-1].capabilities:
         return None

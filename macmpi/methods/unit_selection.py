@@ -82,7 +82,7 @@ def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
     """Computes the moments of inputs A (N, D) and targets T (N, L) in one sum over points.
 
     ridge: the number that is added to the Gram's diagonal, or a larger one if the Gram would otherwise be singular.
-    Cost: N D (D + 2 L) flops.  Collective: where `over_points` is.
+    Cost: N D (D + 2 L) flops.  Collective: if `over_points` is.
     """
 
     def part(rows: slice) -> tuple[Array, ...]:
@@ -99,7 +99,7 @@ def moments(A: Rows, T: Rows, ridge: float, over_points: OverPoints) -> Moments:
 
 
 def ranked(of: Moments) -> Array:
-    """Ranks the inputs by backward elimination: each time it removes the input whose loss raises the error least.
+    """Ranks the inputs by backward elimination: each time it removes the input whose removal raises the error least.
 
     Returns their indices (D,), beginning with the input that was removed last.  Cost: 2 D^3 flops.
     """
@@ -168,7 +168,7 @@ class UnitSelection(Mac):
     """Is MAC that selects units after the iterations `every`, 2 `every`, 4 `every`, and so on.
 
     A selection never raises E1 + C.
-    inside: the class that trains the candidates.  Collective: where a method says so.
+    inside: the class that trains the candidates.  Collective: methods that say so.
     """
 
     inside: ClassVar[type[Mac]] = Mac
@@ -313,7 +313,7 @@ class UnitSelection(Mac):
         return self.team.from_root(lambda: found.error)
 
     def _net_of(self, candidate: Candidate, net: Net) -> Net:
-        """Makes the net of a candidate from the one that it was derived from.  Collective: yes."""
+        """Makes the net of a candidate from the net from which the candidate was derived.  Collective: yes."""
         place, kept, blocks = candidate.place, candidate.kept, net.weights
         blocks[place.block : place.block + 2] = [blocks[place.block][kept.inputs], kept.weights]
         sizes = list(net.method.plan.resolved.units)
@@ -321,7 +321,7 @@ class UnitSelection(Mac):
         return self._net(net, sizes, np.concatenate([W.ravel() for W in blocks]))
 
     def _net(self, of: Net, sizes: Sequence[int], weights: Array) -> Net:
-        """Makes a net of other sizes and weights (P,), with feasible coordinates; else like `of`.  Collective: yes."""
+        """Makes a net like `of`, with other sizes, weights (P,), and feasible coordinates.  Collective: yes."""
         method = self.inside(self.begun.resized(sizes), self.data, self.team)
         made = method.start_at(weights, gradient_step=False)
         made.own.sizes = np.array(sizes)

@@ -110,7 +110,7 @@ def _built(place: Place) -> Built:
 
 
 def _shared(laid: list[Built]) -> tuple[list[int | None], list[Columns | None]]:
-    """Returns the parameter block of each map and the columns of the data that it reads; [] where no map shares one."""
+    """Returns the parameter block of each map and the columns of the data that it reads; [] if no map shares one."""
     numbers, reads, taken = list[int | None](), list[Columns | None](), 0
     if not any(layer.blocks for layer in laid):
         return numbers, reads
@@ -162,14 +162,14 @@ class Carried:
         given: the outputs of the layer before, which are then pooled by `pool`.
         layer: its number, counted from 1 as in model.skips.
         Returns the inputs of the layer, the maps that add skips, and the maps that stack channels, which come after the
-        site.  Raises UsageError where sizes or shapes do not agree.
+        site.  Raises UsageError if sizes or shapes do not agree.
         """
         joins = list[Read]()
         while self.uses and self.uses[0][0] == layer:
             joins.append(self.uses.pop(0)[1])
         if joins and pool > 1:
             raise UsageError(
-                f"model.hidden.{layer - 2}.pool = {pool}: its images are pooled behind the coordinates, and "
+                f"model.hidden.{layer - 2}.pool = {pool}: its images are pooled after the coordinates, and "
                 f"model.skips join them before; use a stride in the place of the pool, or no skip to layer {layer}"
             )
         adds, stacks, behind = list[Map](), list[Map](), sum(joins) + self.width
@@ -201,7 +201,7 @@ def _check_alike(own: Read, given: Read, layer: int) -> None:
 
 
 def check_joined(place: Place) -> None:
-    """Raises UsageError where a net has skips and this layer is of a kind that skips cannot pass.  Collective: no."""
+    """Raises UsageError if a net has skips and this layer is of a kind that skips cannot pass.  Collective: no."""
     if place.model.skips and not is_function(place.kind):
         raise UsageError(
             f"model.skips join dense and sparse layers and convolutions with elementwise activations, and layer "

@@ -33,7 +33,7 @@ class Chain:
 
     maps: the maps, applied one after the other.
     sites: for each cut the number of maps before it.
-    numbers: the parameter block of each map, or None for a map without weights; () where no maps share a block, so that
+    numbers: the parameter block of each map, or None for a map without weights; () if no maps share a block, so that
         blocks are numbered in the order of the maps.
     reads: the columns of the data that a map reads besides (`Segment`).
     undivided: where only some units of a layer have coordinates, the same net with each layer in one block, which has
@@ -122,7 +122,7 @@ class Chain:
 
     @property
     def existing(self) -> int:
-        """The number of weights, without those that sparse layers lack."""
+        """The number of weights that exist; sparse layers lack some."""
         sizes = zip(self.blocks, self.block_shapes, strict=True)
         return sum(int(np.count_nonzero(m.own.zero_missing(np.ones(shape, bool)))) for m, shape in sizes)
 

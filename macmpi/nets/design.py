@@ -39,9 +39,9 @@ def apply(A: Array, W: Array) -> Array:
 
 
 def _times(A: Array, V: Array) -> Array:
-    """Computes A V, for A (n, D) and V (D, w); in double precision and for small D w by ranges of rows.
+    """Computes A V, for A (n, D) and V (D, w).
 
-    A run has at most SMALL multiplications.
+    In double precision and for small D w it does so by ranges of rows, each of at most SMALL multiplications.
     """
     (n, D), w = A.shape, V.shape[1]
     rows = SMALL // (D * w) // 8 * 8
@@ -73,7 +73,7 @@ def adjoint(Q: Array, A: Array, bias: bool = True, out: Array | None = None) -> 
 def gram(A: Array, bias: bool = True, weights: Array | None = None, out: Array | None = None) -> Array:
     """[A, 1]^T [A, 1], (D + 1, D + 1), for A (n, D), in `out` if given; without biases A^T A.  Cost: n D^2 flops.
 
-    weights (n,): w_n of the sum over n of w_n [a_n, 1]^T [a_n, 1]; None for 1.
+    weights (n,): the weights w_n in the sum over n of w_n [a_n, 1]^T [a_n, 1]; None for 1.
     """
     if weights is not None:
         roots = np.sqrt(weights).astype(A.dtype, copy=False)[:, None]
@@ -116,7 +116,7 @@ def column_sums(A: Array) -> Array:
 
 
 def at(weights: Array | None, rows: Any) -> Array | None:
-    """Returns the weights of some rows of points, None where all are 1; or another array that may be None.
+    """Returns the weights of some rows of points, None if all are 1; or the rows of another array that may be None.
 
     Collective: no.
     """

@@ -1,9 +1,9 @@
 """The view of a regression: which rows its weights multiply, which targets they fit, and which weights exist.
 
-A solver sees rows.  Usually a point is one row.  Where a layer's weights multiply P patches of each point, each patch
+A solver sees rows.  Usually a point is one row.  If a layer's weights multiply P patches of each point, each patch
 is a row; where several segments share the weights, a point is a row in each of them.
 
-Where segments share weights whose units cannot be fitted one by one, `Joint` applies these segments side by side.
+If segments share weights whose units cannot be fitted one by one, `Joint` applies these segments side by side.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class RegressionView:
         return (A if P == 1 else A.reshape(len(A) * P, A.shape[1] // P))[:, units]
 
     def over_rows(self, over_points: OverPoints) -> OverPoints:
-        """Converts a sum over points to one over rows of the regression.  Collective: where `over_points` is."""
+        """Converts a sum over points to one over rows of the regression.  Collective: if `over_points` is."""
         P = self.rows_per_point
 
         def over(partial: Partial) -> tuple[Array, ...]:
@@ -101,10 +101,10 @@ class RegressionView:
         return over_points if P == 1 else over
 
     def targets(self, T: Rows, passed: Rows | None, units: slice = EVERY) -> Rows:
-        """Returns the targets of units, by row: those of the segments, minus the skips that are added to the units.
+        """Returns the targets of units, by row: the segments' targets, minus the skips that are added to the units.
 
         T: the targets of the segments, side by side.
-        passed: the inputs of the map, which contain the columns of the skips; None where none is added.
+        passed: the inputs of the map, which contain the columns of the skips; None if none is added.
         Collective: no.
         """
         T = self.by_row(T[:, : self.map.n_out * len(self.segments)], units)

@@ -173,7 +173,7 @@ class Segment:
     """f_k: maps that are applied one after the other; without maps it is the identity.
 
     blocks: the parameter block of each map, or None.  reads: the columns of the data that each map reads after the
-    outputs of the map before it, or None; () where none reads data.  begins: whether the inputs of the segment are the
+    outputs of the map before it, or None; () if none reads data.  begins: whether the inputs of the segment are the
     data X; else they are [z, X[:, data]], the coordinates and all columns of the data that its maps read.
     """
 

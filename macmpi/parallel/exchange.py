@@ -129,7 +129,7 @@ class Exchange:
         self._finish(start(), phase)
 
     def row_type(self, size: int) -> Any:
-        """Makes an MPI type for a row of `size` bytes; counts of rows, unlike those of numbers, stay far below 2^31."""
+        """Makes an MPI type for a row of `size` bytes; counts of rows stay far below 2^31, unlike counts of numbers."""
         if size not in self._row_types:
             self._row_types[size] = self._mpi.BYTE.Create_contiguous(size).Commit()
         return self._row_types[size]
@@ -246,7 +246,7 @@ class Window(NamedTuple):
 
 
 class Node:
-    """Lets the ranks of one node share arrays.  Collective: where a method says so.
+    """Lets the ranks of one node share arrays.  Collective: methods that say so.
 
     The memory of an array that no rank has any more is used again.
     """

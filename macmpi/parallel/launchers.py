@@ -155,7 +155,7 @@ def ancestors() -> Iterator[int]:
 
 
 def mpiexec() -> str | None:
-    """Finds the mpiexec of this Python's environment, or that of PATH; None if there is none.  Collective: no."""
+    """Finds the mpiexec of this Python's environment, or on PATH; None if there is none.  Collective: no."""
     import shutil
 
     own = Path(sys.executable).with_name("mpiexec")

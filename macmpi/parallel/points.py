@@ -64,7 +64,7 @@ class PointPartition:
         return self.placement.held(self.own(rank), self.n)
 
     def blocks_of(self, rank: int) -> list[tuple[int, tuple[Tile, ...]]]:
-        """Returns number and tiles of each block that a rank owns; tiles count the rows that it holds."""
+        """Returns the number of each block that a rank owns, and its tiles, as rows that the rank holds."""
         run, first = self.runs[rank], self.held(rank).start
         return [(b, tuple(tile.after(first) for tile in self.tiles_in(b))) for b in range(run.start, run.stop)]
 
@@ -90,7 +90,7 @@ class PointPartition:
         """Gathers the rows of the points `numbers` on every rank.
 
         rows: the rows of the points that this rank holds, an array or rows that are made tile by tile.
-        Collective: where no rank holds all rows.
+        Collective: if no rank holds all rows.
         """
         if self.placement.all_rows:
             return rows[numbers]
@@ -161,9 +161,9 @@ class Points:
 
     train, summed: the partition of the points, and the partition by which `jointly` sums; widest: the bytes of its
         widest sum.
-    weights (n,): the weights of the points that this rank holds; None where all are 1.
+    weights (n,): the weights of the points that this rank holds; None if all are 1.
     subset: indices of the points at hand; None if this rank holds all points.
-    count, own: the number of rows that this rank holds, and those of its own points.
+    count, own: the number of rows that this rank holds, and the rows of its own points.
     total_weight: the sum of the points' weights, or their number if all are 1.
     sample: this rank's rows of points that are evenly spaced along the running sum of the weights.
     average: a mean over the sample.  Collective.
@@ -243,9 +243,9 @@ class Points:
         return Points(points, points, Team()).over
 
     def at_hand(self, rows: Rows) -> Array:
-        """Returns the rows of all points if this rank holds them, else those of the points at hand, on every rank.
+        """Returns the rows of all points if this rank holds them, else the rows of the points at hand, on every rank.
 
-        Collective: where this rank does not hold all.
+        Collective: if this rank does not hold all points.
         """
         return rows[EVERY] if self.subset is None else self._own.gathered(rows, self.subset, self._team)
 

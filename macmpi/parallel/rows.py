@@ -99,7 +99,7 @@ def appended(sets: Sequence[tuple[PointPartition, Any]], to: PointPartition, tea
 
     sets: partition and rows of each set.
     to: the partition of the joined points.
-    Collective: where no rank holds all rows.
+    Collective: if no rank holds all rows.
     """
     first = sets[0][1]
     if isinstance(first, Converted):

@@ -23,9 +23,9 @@ EXIT_CODES = "MACMPI_EXIT_CODES"
 
 
 class Team:
-    """Is the team of a launch, as one of its ranks sees it.  Collective: where a verb says so.
+    """Is the team of a launch, as one of its ranks sees it.  Collective: methods that say so.
 
-    This class is for a single process.  Its verbs are the reference for those of many ranks (`MPITeam`).
+    This class is for a single process.  `MPITeam`, for many ranks, has the same verbs, which are explained here.
 
     rank, size: the number of this rank, and of all ranks.
     library: the name of the MPI in use.
@@ -57,7 +57,7 @@ class Team:
             raise
 
     def all_or_raise(self, function: Callable[[], T]) -> T:
-        """Calls `function` on each rank; if any raises a MacmpiError, raises that of the first such rank on all.
+        """Calls `function` on each rank; if some raise a MacmpiError, all raise the error of the first of these ranks.
 
         If an OSError caused it and some ranks have not failed, the error names that rank and its host.
         Collective: yes.
@@ -108,7 +108,7 @@ class Team:
 
         The last rank sends to the first.
 
-        parts: the parts by rank; a rank needs only its own part and that of the previous rank.
+        parts: the parts by rank; a rank needs only its own part and the previous rank's.
         Cost: size(parts[rank]) numbers are sent.  Collective: yes.
         """
 

@@ -28,7 +28,7 @@ from macmpi.solvers.z_gauss_newton import GaussNewtonZ, flops_a_point
 
 PASSES_Z, PASSES_DIRECTIONS, PASSES_OTHERS = 2.0, 12.0, 10.0
 PASSES_W = {"closed_form": 2.0, "gauss_newton": 4.0, "hessian_free": 4.0}
-"""A Z-step passes the segments behind the first site PASSES_Z times, and PASSES_DIRECTIONS times for directions whose
+"""A Z-step passes the segments after the first site PASSES_Z times, and PASSES_DIRECTIONS times for directions whose
 flops are not counted.  A W-step passes a segment PASSES_W times without its CG, or PASSES_OTHERS with other solvers."""
 
 PASSES, GRADIENTS = {"stochastic": 3.7, "feasible": 2.0, "momentum": 4.0, "joint": 270.0}, 3
@@ -45,7 +45,7 @@ class Machine:
 
     alpha, beta: the seconds of a step of a message, and of a byte (for 100 Gb/s).
     cores: the number of cores of a node.
-    speed: the speed of a core, as a multiple of that of the measured core.
+    speed: the speed of a core, as a multiple of the speed of the measured core.
     crowding: how many times longer work takes while all cores of a node are busy.
     handshake: seconds that a message of more than `eager` bytes waits for its receiver.
     meeting: seconds of a step of the barrier before an exchange; None: alpha.
@@ -135,7 +135,7 @@ class Round:
 
 
 def gather(machine: Machine, count: int, ranks: int, place: Placement = EVERYWHERE) -> float:
-    """Predicts the seconds until every rank, or each node once, has all of `count` bytes, of which each made a part.
+    """Predicts the seconds until every rank, or every node, has all of `count` bytes; each rank has made a part.
 
     machine: the cluster.
     place: where the bytes live, and so how many copies of them there are.
@@ -172,7 +172,7 @@ def _summed(own: Sequence[float], width: int, times: int, leaves: int, plan: Pla
 
 
 def rounds(work: Rates, plan: Plan) -> list[Round]:
-    """Makes the round of the Z-step, and those of each phase of the W-step's work list.
+    """Makes the round of the Z-step, and the rounds of each phase of the W-step's work list.
 
     Cost: the cost of assigning the work.
     """

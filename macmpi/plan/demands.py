@@ -31,7 +31,7 @@ class Row(NamedTuple):
     why: the reason why it can meet no other demands, for the message.
     instead: values to offer in its place, the nearest first.
     asks: a demand that the value itself makes on the other parts.
-    off: values that switch that demand off; () where those of `instead` do.
+    off: values that switch that demand off; () if those of `instead` do.
     """
 
     handles: Demands = USUAL
@@ -64,7 +64,7 @@ FINISH = NESTED_ALONE - {D.NOT_AFFINE, D.COUNTED, D.GRADIENTS} | ACCELERATED
 """Demands that the steps of all points at the end of full MAC handle: they need the derivatives of all layers."""
 
 AFFINE = "it trains one net of dense layers with biases, by derivatives of E1 and a ridge"
-BY_SLOPES = Row(NESTED_ALONE, "it trains all layers of one net, by derivatives of E1 alone", ("mac", "stochastic"))
+BY_SLOPES = Row(NESTED_ALONE, "it trains all layers of one net, only by derivatives of E1", ("mac", "stochastic"))
 MOVING = Row(MOVED, "it moves feasible coordinates along their derivatives", ("none",), D.ACCELERATED)
 GIVEN: tuple[Any, ...] = ("pca", "uniform"), D.GIVEN_START, ("uniform", "pca")
 """Remedies of a start that reads coordinates or weights, its demand, and the starts that switch that demand off."""

@@ -65,9 +65,9 @@ class CurvatureForms:
 
 
 def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) -> CurvatureForms:
-    """Chooses each layer's form by counted flops.  points: those of a minibatch.  Collective: no.
+    """Chooses each layer's form by counted flops.  points: the number in a minibatch.  Collective: no.
 
-    Eigenvectors, leading ones or those of both matrices, are used only if all layers are dense and share no weights.
+    Eigenvectors, leading ones or all of both matrices, are used only if all layers are dense and share no weights.
     """
     last, blocks = chain.whole.blocks[-1], [b for b in chain.whole.blocks if b is not None]
     bare = chain.maps[-1].parameter_shape is not None and loss.unit_hessian
@@ -88,7 +88,7 @@ def curvature_forms(chain: Chain, loss: Loss, autoencoder: bool, points: float) 
 
 
 def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool, points: float) -> str:
-    """Says why a dense layer (h, d) is damped by shifts; "" where it is damped in eigenvectors.
+    """Says why a dense layer (h, d) is damped by shifts; "" if it is damped in eigenvectors.
 
     Turning a layer into eigenvectors and back costs 4 h d (h + d) flops, passes of n points forth and back 6 n h d.
 
@@ -160,11 +160,11 @@ TURNED, TURNINGS = 2.5, 4
 
 
 def sides_of(chain: Chain, layers: Sequence[LayerForm], points: float) -> Sides:
-    """Chooses by counted flops the inverses that are applied to the factors of a minibatch's gradient.
+    """Chooses which inverses are applied to the factors of a minibatch's gradient, by counted flops.
 
     M^-1 costs 2 h^2 d flops on a gradient (h, d), and 2 h^2 n on its factor (n, h); G^-1 costs 2 d^2 h or 2 d^2 n.
-    An identity metric needs no inverse.  None is applied where layers or positions share weights, so that factors have
-    many rows, and where the gradient is no product of factors (`is_plain`).
+    An identity metric needs no inverse.  No inverse is applied if layers or positions share weights, so that factors
+    have many rows, or if the gradient is no product of factors (`is_plain`).
 
     points: n, the points of a minibatch.  Collective: no.
     """
@@ -214,7 +214,7 @@ class DirectionWork:
         return BEGUN * begun + JOINED * read + within + sum(self._effort(k) * n for k, n in sizes)
 
     def _within(self, k: int) -> float:
-        """Counts multiplications for each column of a slope whose product with leading eigenvectors all units share."""
+        """Counts multiplications per column of a slope: its product with leading eigenvectors, shared by all units."""
         return float((self.layers[k].ranks[1] or 0) * self.shapes[k][0])
 
     def _effort(self, k: int) -> float:
@@ -234,7 +234,7 @@ class DirectionWork:
         return total
 
     def reads_own_units(self, k: int) -> bool:
-        """Tells whether the directions of a unit of layer k read its own slope alone.
+        """Tells whether the directions of a unit of layer k read only its own slope.
 
         This is so if M_k^-1 has been applied to the slope already, or is a multiple of the identity.
         """

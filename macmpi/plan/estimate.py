@@ -50,7 +50,7 @@ def check_memory(plan: Plan, here: int = 1) -> None:
         what += f", {in_gb(need * together)} for the {together} ranks of this machine"
     what += f", and {whose} {in_gb(have)}"
     if sum(entry.least for entry in ledger(plan)) * together <= have:
-        raise UsageError(f"{what}: run.finish = false leaves out the steps behind full MAC, which alone fits")
+        raise UsageError(f"{what}: run.finish = false leaves out the steps after full MAC, which alone fits")
     if one:
         ranks = "" if place.all_rows else ", or more ranks"
         remedy = f"fewer hidden units, or fewer points (data.points){ranks}"
@@ -135,7 +135,7 @@ def least_bytes(plan: Plan) -> float:
 
 
 def rank_bytes(plan: Plan) -> float:
-    """Counts the bytes of the busiest rank, without those that it shares with others of its node.  Collective: no."""
+    """Counts the bytes of the busiest rank, without bytes that it shares with others of its node.  Collective: no."""
     one = plan.placement.one_copy
     return max(sum(entry.bytes for entry in entries if not (entry.shared and one)) for entries in ledgers(plan))
 
@@ -175,7 +175,7 @@ def ledger(plan: Plan) -> list[Entry]:
 
 
 def _of_half_steps(plan: Plan, n: int) -> Iterator[Entry]:
-    """Lists the further parts of full MAC, on a rank of n points, and those of an acceleration or a selection."""
+    """Lists the further parts of full MAC, of an acceleration or of a selection, on a rank of n points."""
     of, chain, item, shares = plan.resolved, plan.chain, plan.dtype.itemsize, plan.placement.one_copy
     coordinates, moves = float(item * n * sum(chain.site_sizes)), of.schedule.multipliers
     held, least = (count * coordinates for count in ((3, 2) if moves else (1, 1)))
@@ -241,7 +241,7 @@ def _kept(plan: Plan, job: Job) -> int:
 
 
 def _columns(plan: Plan, job: Job) -> int:
-    """Counts the numbers per point that a rank keeps while it does a job; 0 where it computes them again."""
+    """Counts the values per point that a rank keeps while it does a job; 0 if it computes them again."""
     exact = plan.resolved.regressions[job.segment].solver.exact
     if (exact or plan.resolved.travels(job.segment)) and not plan.placement.all_rows:
         return 0

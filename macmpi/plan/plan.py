@@ -63,7 +63,7 @@ class Plan:
 
     @property
     def in_span(self) -> str:
-        """Says that training is in the span of the points; "" where it is not."""
+        """Says that training is in the span of the points; "" if it is not."""
         columns, n_in = self.begun.resolved.columns, self.chain.n_in
         return f"trained on {n_in:,} coordinates in the span of the points, of {columns:,} columns" if columns else ""
 
@@ -289,7 +289,7 @@ class Work:
         return self.trailing(range(len(self.chain.segments)))
 
     def regressions(self, segments: Sequence[int], renewed: Sequence[int] | None = None) -> WorkList:
-        """Makes the work list of some segments' regressions.  renewed: those with new Grams; None: all."""
+        """Makes the work list of some segments' regressions.  renewed: segments with new Grams; None: all."""
         renewed = segments if renewed is None else renewed
         jobs = [job for k in segments for job in self.jobs(k)]
         grams = [gram for k in renewed for gram in self.grams(k)]

@@ -2,7 +2,7 @@
 
 One loop refuses a config if it makes a demand that a part of the run does not handle.  Remedies are settings that put
 another part in the place of this one, or that switch the demand off.  Each one that is offered was tried: with it the
-config is accepted, or refused for something else.  Where "auto" has chosen the part, it takes such a remedy itself.
+config is accepted, or refused for something else.  If "auto" has chosen the part, it takes such a remedy itself.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def finishing_of(config: Config) -> Config:
 
 
 def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> Checked:
-    """Resolves a config.  Where a choice of "auto" is refused, it tries other values of that key.
+    """Resolves a config.  If a choice of "auto" is refused, it tries other values of that key.
 
     If none of them is accepted, the outcome is that of the last one which is refused for another reason, if there is.
     Raises UsageError if the config is refused for the shape of its net or for its selection alone.

@@ -38,7 +38,7 @@ class Progress:
     fell: the iteration of the last noticeable fall of the validation error.
     gradient: ||grad E_Q|| per point.
     multipliers: the norm of the multipliers per point at the start.
-    lacking: the distance of the multipliers, after a move, from those of the net, as a share of the net's.
+    lacking: the distance of the moved multipliers from the net's own, divided by the norm of the latter.
     constraint: the mean square of z_k - f_k(z_{k-1}).
     """
 
@@ -174,7 +174,7 @@ class Stationary(Quadratic):
     decay: float = DECAY
 
     def tolerance_at(self, mu: float, multipliers: float, lacked: float = math.inf) -> float:
-        """Computes tau_k, per point as the norm is.
+        """Computes tau_k, per point like the norm.
 
         mu, multipliers: as in `Progress`.
         lacked: `lacking` when the multipliers moved last.
@@ -248,7 +248,7 @@ class Shaping:
         return self.restraints.get(block, FREE)
 
     def own(self, size: float, mu: float, output: bool) -> float:
-        """Converts the size of a ridge or of l1 from the config's scale to that of the layer's own regression.
+        """Converts the size of a ridge or of l1 from the config's scale to the scale of the layer's own regression.
 
         Beyond `until_mu` it is 0.  output: as in `ridge`.
         """

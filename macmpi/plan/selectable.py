@@ -57,7 +57,7 @@ def ridge_segments(of: Resolved) -> dict[int, int]:
 
 
 def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
-    """Returns the candidates of each segment whose ridge is selected, with that of the start.  Collective: no."""
+    """Returns the candidates of each segment whose ridge is selected, and its ridge at the start.  Collective: no."""
     starts = of.shaping.ridges
     tried = dict(zip(starts, each(of.selection.ridges, len(starts)), strict=True))
     return {k: tuple(sorted({*tried[b], starts[b]})) for k, b in ridge_segments(of).items() if tried[b]}
@@ -66,10 +66,10 @@ def ridges_of(of: Resolved) -> dict[int, tuple[float, ...]]:
 class Candidates(NamedTuple):
     """Holds the candidates for one segment's regression: a linear layer, and radial basis functions that it may read.
 
-    layer: the hidden layer of radial basis functions; -1 where the linear layer reads other inputs.
+    layer: the hidden layer of radial basis functions; -1 if the linear layer reads other inputs.
     block: the parameter block of the linear layer.
     counts: the numbers of inputs that are compared; several if they are centres, else one.
-    widths, ridges: the candidates; () where there is nothing to choose.
+    widths, ridges: the candidates; () if there is nothing to choose.
     price: the cost of a parameter, on the scale of E1.
     own: the number of parameters of a centre.
     outputs: the number of weights that each input has.
@@ -95,7 +95,7 @@ class Candidates(NamedTuple):
 def candidates_of(of: Resolved, n: int) -> list[Candidates]:
     """Lists the candidates of each regression that a selection compares, for n points.
 
-    Numbers of centres go up to that of the net.  Collective: no.
+    No candidate has more centres than the net.  Collective: no.
     """
     keys, chain, basis, candidates = of.selection, of.chain, basis_layers(of), list[Candidates]()
     ridges, layers, present = ridges_of(of), iter(basis), widths_of(of)

@@ -69,9 +69,9 @@ def check_layers(config: Config, chain: Chain, n_train: int) -> None:
 
 
 def _check_stage(map_: Map, after: Map, n_train: int) -> None:
-    """Refuses a staged layer with more units than patches to find them among, or with more runs than columns.
+    """Refuses a staged layer with more units than patches to find them among, or more groups of units than columns.
 
-    after: the activation after `map_`; each of its groups of units is found by itself.
+    after: the activation after `map_`; each group of its units is found separately.
     """
     units, columns, run = (map_.parameter_shape or (0, 0))[0], map_.columns, after.run_length
     count = run if run > 1 else units
@@ -211,7 +211,7 @@ def check_fitters(names: dict[int, str], config: Config, chain: Chain, loss: Los
             )
         if after and not bits:
             raise UsageError(
-                f"{word}, which fits no activation behind it (segment {k + 1}); use "
+                f"{word}, which fits no activation after it (segment {k + 1}); use "
                 f'{"model.output" if last else "model.activation"} = "linear" there'
             )
 
@@ -222,7 +222,7 @@ def _does_nothing(map_: Map) -> bool:
 
 
 def _known(name: str) -> Fitter:
-    """Makes the fitter that a layer names as its own.  Raises UsageError where no package has it."""
+    """Makes the fitter that a layer names as its own.  Raises UsageError if no package has it."""
     try:
         return class_of("fitters", name)()
     except KeyError:

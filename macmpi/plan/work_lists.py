@@ -176,7 +176,7 @@ def each_its_own(
     """Makes phases for ranks that have all points; each rank does its own jobs, and its own rows of large Grams.
 
     grams: the Grams that are made again.
-    old, new: the factors of large Grams that stay as they are, and of large ones among `grams`.
+    old, new: the factors of large Grams that stay as they are, and of large Grams that are made again.
     """
     whole, rows = (tuple(g for g in grams if (g.rows is None) is alike) for alike in (True, False))
     during, late = assign_work(jobs, rows, ranks)
@@ -195,7 +195,7 @@ def all_jointly(
     """Makes phases in which all ranks do every task jointly, since each rank holds only its own points.
 
     grams: the Grams that are made again.
-    old, new: the factors of large Grams that stay as they are, and of large ones among `grams`.
+    old, new: the factors of large Grams that stay as they are, and of large Grams that are made again.
     """
     return _not_empty(
         Phase((*old, *grams), (), Exchange("grams") if grams else None),

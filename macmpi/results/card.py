@@ -27,7 +27,7 @@ NAME = "card"
 """The name of the card's attribute of model.h5."""
 
 MOST_RECORDS = 200
-"""A card keeps at most this many records of a curve, evenly spaced from the first to the last, and that of the best."""
+"""A card keeps at most this many records of a curve, evenly spaced from the first to the last, and the best one."""
 
 MOST_OUTPUTS = 100
 """The most outputs or classes with scores of their own."""
@@ -99,7 +99,7 @@ class Error(Finite):
 
     @classmethod
     def of(cls, errors: Errors) -> Error:
-        """Takes the errors of a card from those of a state."""
+        """Makes the errors of a card from the errors of a state."""
         wrong = errors.wrong_train, errors.wrong_validation
         return cls(errors.train, errors.validation, *wrong, errors.zeros)
 

@@ -205,7 +205,7 @@ class Model:
     def weights_for(self, chain: Chain, data: Dataset) -> Array:
         """Returns the weights (P,) for another run of this net, converted from its own scaling to that of `data`.
 
-        Outputs behind an activation or a link stay the same in scaled units.  Raises UsageError if the net or the
+        Outputs of an activation or a link stay the same in scaled units.  Raises UsageError if the net or the
         classes differ, or if weights cannot be converted, such as those of radial basis functions.
         """
         chain = chain if data.span is None else chain.reading(len(data.scaling_x.shift))

@@ -143,7 +143,7 @@ def thinned(net: Net) -> Codes:
 
 
 def groups_of(data: Dataset) -> tuple[Array, Array] | None:
-    """Returns the group of each training and validation point, a whole number: that in the data, or its class."""
+    """Returns the group of each training and validation point, a whole number: the group in the data, or the class."""
     if data.groups is not None or data.classes is None:
         return data.groups
     names = data.classes if data.classes.dtype.kind in "iu" else np.arange(len(data.classes))

@@ -124,7 +124,7 @@ def launches(log: Path) -> list[Any]:
 def _data(config: Config, path: Path) -> Dataset:
     """Reads the data of the run in this folder.  Raises UsageError if they are gone or have changed.
 
-    For a piece of a stream, columns, classes and running scaling are those of the run's own nets.
+    For a piece of a stream, columns, classes and running scaling come from the run's own nets.
     """
     log, source = path / "provenance.json", Source(config)
     try:

@@ -73,7 +73,7 @@ class Numbers:
 class Labels:
     """Holds scores of classes.
 
-    counts, right (C,): the points of each class, and those that the net classifies correctly.
+    counts, right (C,): the number of points of each class, and how many of them the net classifies correctly.
     log_loss: the mean of -log p of the true class.
     confusion (C, C): a row for each true class; None if there are too many classes.
     """
@@ -234,7 +234,7 @@ def levels(chain: Chain, data: Dataset, loss: Loss, over: OverPoints | None = No
 
     over: sums over all points, if `data` holds only some of them.
     n: the number of all points, or the sum of their weights.
-    Cost: n L^2 flops for PCA.  Collective: where `over` is.
+    Cost: n L^2 flops for PCA.  Collective: if `over` is.
     """
     Y, w, over = data.Y, data.weights, over or all_at_hand(len(data.Y))
     n = n or (len(Y) if w is None else float(w.sum()))

@@ -34,7 +34,7 @@ PASS = 26
 
 CONTINUOUS = USUAL - {Demand.SLOPES_LACKING, Demand.SITE_OF_BITS}
 DISCRETE = USUAL - {Demand.SITE_OF_NUMBERS, Demand.SEVERAL_SITES, Demand.NO_CONSTRAINTS}
-"""The demands that Z-solvers handle: solvers that move numbers by derivatives, and those that search codes of bits."""
+"""The demands that Z-solvers handle: solvers that move numbers by derivatives, and others that search bits."""
 
 BY_SUMS = frozenset({Demand.SHARDED, Demand.SPARSE}) | WEIGHTS
 """The demands that macmpi's W-solvers handle, because they read points through sums, and know masks and weights."""
@@ -59,7 +59,7 @@ class ZSolver(Protocol):
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Any:
         """Prepares, from a sample of points, what all points share, for instance a preconditioner.
 
-        sample: the Z-problem of the sample; average: computes means over it.  Collective: where `average` is.
+        sample: the Z-problem of the sample; average: computes means over it.  Collective: if `average` is.
         """
         ...
 
@@ -82,7 +82,7 @@ class WSolver:
         WEIGHTED: it obeys the weights of points, `problem.point_weights`, as `partial`, `weigh` and `loss_at` do;
         WEIGHTED_OUTPUTS: it reads the targets of a segment only through its loss;
         RING: it can go round a ring of ranks, each of which holds some of the points;
-    system -- the Gram that the units of a layer share; None where they share nothing.
+    system -- the Gram that the units of a layer share; None if they share nothing.
     """
 
     takes: ClassVar[frozenset[str]]
@@ -105,7 +105,7 @@ class WSolver:
     def solve(self, problem: Any, over_points: OverPoints) -> Array:
         """Computes new weights, of the shape of problem.start, float64.
 
-        over_points: sums over points, once in each round.  Collective: where it is.
+        over_points: sums over points, once in each round.  Collective: if `over_points` is.
         """
         raise NotImplementedError
 
@@ -122,7 +122,7 @@ def better(start: Array, before: Array, theta: Array, after: Array) -> Array:
 def improved(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
     """Chooses, for each row, theta where it lowers the objective, and otherwise the start of the problem; float64.
 
-    Collective: where `over_points` is.
+    Collective: if `over_points` is.
     """
     start = np.asarray(problem.start, dtype=np.float64)
     sums = over_points(lambda rows: tuple(problem.partial(W, rows, slope=False)[0] for W in (start, theta)))

@@ -187,7 +187,7 @@ def _add(tape: Tape, slopes: Sequence[Array], out: Blocks) -> None:
 
 
 def arrow_of(problem: ZProblem, weights: Array | None = None) -> Arrow:
-    """Makes the model at the weights and coordinates of a problem.  weights (n,): those of its points, or None.
+    """Makes the model at the weights and coordinates of a problem.  weights (n,): the weights of its points, or None.
 
     Cost: a pass, H_k passes through J_{k+1}, and 2 H_k H_{k+1} (H_k + H_{k+1}) flops a site and point.
     """

@@ -55,9 +55,9 @@ def cholesky(H: Array, shared_matrix: SharedMatrix = ALONE, added: Array | float
     Every rank factors all diagonal blocks.  The ranks share the rest of each panel, in pieces, and together with these
     strips of H_jj - S_j^T S_j for the next diagonal block, without the part of S_j in the present panel; the strips are
     kept below the diagonal.
-    Raises LinAlgError where H is not positive definite: on all ranks, if it seems so to one.
+    Raises LinAlgError if H is not positive definite: on all ranks, if it seems so to one.
 
-    Collective: where `shared_matrix` is.
+    Collective: if `shared_matrix` is.
     """
     cut, shift = list(panels(len(H))), np.broadcast_to(added, len(H))
     (panel, columns), *others = cut
@@ -90,7 +90,7 @@ def _diagonal_factor(diagonal: Array, shift: Array, panel: slice) -> tuple[Array
     """Factors the diagonal block of a panel, in place, and returns R_ii, upper triangular, and 0.
 
     shift (n,): is added to the diagonal of the whole matrix.
-    Where the block is not positive definite, it returns the identity, and the number of the row, from 1 in the whole
+    If the block is not positive definite, it returns the identity, and the number of the row, from 1 in the whole
     matrix, at which the factorisation failed.
     """
     diagonal.flat[:: len(diagonal) + 1] += shift[panel]
@@ -150,7 +150,7 @@ def regular_factor(G: Array, added: Array | float = 0.0, shared_matrix: SharedMa
     G (n, n): symmetric; only its upper half is read.
     added: a number, or one for each row (n,).
     Otherwise e begins at 1e-12 of the largest diagonal element, and grows a hundredfold until the factorisation works.
-    Raises LinAlgError where G is not finite.  Cost: n^3 / 3 flops, for each e.  Collective: where `shared_matrix` is.
+    Raises LinAlgError if G is not finite.  Cost: n^3 / 3 flops, for each e.  Collective: if `shared_matrix` is.
     """
     more, diagonal = 0.0, np.diag_indices_from(G)
     largest = float(np.abs(G[diagonal] + added).max())
@@ -166,7 +166,7 @@ def regular_factor(G: Array, added: Array | float = 0.0, shared_matrix: SharedMa
 
 
 def inverse(S: Array) -> Array:
-    """Inverts a symmetric matrix S in its precision.  Raises LinAlgError where S is not positive definite.
+    """Inverts a symmetric matrix S in its precision.  Raises LinAlgError if S is not positive definite.
 
     It uses Schur complements: for S = [A, B^T; B, C], with X = B A^-1 and the complement D = C - X B^T,
 

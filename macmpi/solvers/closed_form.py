@@ -59,15 +59,15 @@ class NormalEquations(System):
 class ClosedForm(WSolver):
     """W <- W + relaxation (W' - W) with W' = T^T [A, 1] (G + ridge I)^-1 and G = [A, 1]^T [A, 1]; one round.
 
-    T are the targets and A the inputs of the layer; without biases [A, 1] is A.  Where points have weights w_n, T and
+    T are the targets and A the inputs of the layer; without biases [A, 1] is A.  If points have weights w_n, T and
     one [A, 1] of G are multiplied by diag(w_n).
     relaxation: 1, or more to over-relax.
-    Where the ridge is smaller than REGULAR, it solves for a correction of the present weights instead,
+    If the ridge is smaller than REGULAR, it solves for a correction of the present weights instead,
     (R^T [A, 1] - ridge W) (G + ridge I)^-1 with residuals R = T - [A, 1] W^T.  So with a rank-deficient G weights move
     only in directions that lower the error, and the digits that matter at large mu are kept.  (With a ridge,
     R^T [A, 1] is computed as T^T [A, 1] - W G.)
     Cost for w units: 2 N D w flops (4 N D w without a ridge); for the layer N D^2 for G and D^3 / 3 for its factor.
-    Raises LinAlgError where the inputs are not finite.
+    Raises LinAlgError if the inputs are not finite.
     """
 
     relaxation: float = 1.0

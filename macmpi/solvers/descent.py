@@ -280,7 +280,7 @@ def conjugate_gradients(
     live: the rows that are solved; others stay.
     from_rank0: as in SharedMatrix.
     taken: is called with the step lengths of each iteration, and whether it is the first.
-    Collective: where `product`, from_rank0 or `taken` are.
+    Collective: if one of `product`, from_rank0 and `taken` is.
     """
     X = start
     preconditioned = precondition(R)

@@ -21,7 +21,7 @@ from macmpi.solvers.cholesky import NORMAL, PRECONDITIONER, jitter, regular_fact
 from macmpi.typing import Array
 
 FASTER = 0.5
-"""The time of a product in single precision, as a share of that in double precision."""
+"""The time of a product in single precision, as a share of the time in double precision."""
 
 GRAM = 1.8
 """The cost of a Gram in flops a point, as a multiple of its number of columns squared."""
@@ -70,7 +70,7 @@ class System:
         """Sums G over points, float64; or some rows of it from the diagonal on, the rest 0.
 
         bias: whether units have biases; rows: the rows of G, None for all.
-        weights (N,): the weights of the rows of the inputs, or None.  Collective: where `over_points` is.
+        weights (N,): the weights of the rows of the inputs, or None.  Collective: if `over_points` is.
         """
 
         def part(points: slice) -> tuple[Array, ...]:
@@ -83,7 +83,7 @@ class System:
 
     @property
     def pace(self) -> float:
-        """The time of a product with the inputs, as a share of that in double precision: 1, or FASTER."""
+        """The time of a product with the inputs, as a share of the time in double precision: 1, or FASTER."""
         return FASTER if self.single else 1.0
 
     def cost(self, width: int, rows: slice | None = None) -> float:
@@ -98,7 +98,7 @@ class System:
     def factor(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
         """Computes the lower triangular L with L L^T = G + ridge I, once for all units of the layer.
 
-        shared_matrix: shares the work among ranks.  Collective: where it is.
+        shared_matrix: shares the work among ranks.  Collective: if `shared_matrix` is.
         """
         L = regular_factor(gram.G, gram.ridge + jitter(gram.G, PRECONDITIONER, gram.dtype), shared_matrix)
         return L if whole(len(L)) else np.asfortranarray(np.tril(L))
@@ -106,7 +106,7 @@ class System:
     def prepare(self, gram: LayerGram, shared_matrix: SharedMatrix = ALONE) -> Any:
         """Computes the factor; for a sparse layer, prepares the factors for each set of inputs.
 
-        Collective: where `shared_matrix` is.
+        Collective: if `shared_matrix` is.
         """
         return Subsystems(self, gram) if gram.sparse else self.factor(gram, shared_matrix)
 
@@ -213,7 +213,7 @@ class Whitening:
         return phi if self._inverse is None else phi @ self._inverse
 
     def pull(self, G: Array) -> Array:
-        """Converts the gradient with respect to theta to that with respect to phi."""
+        """Converts the gradient with respect to theta to the gradient with respect to phi."""
         return G if self._inverse is None else G @ self._inverse.T
 
     def features(self, A: Array) -> Array:

@@ -33,9 +33,9 @@ class Seen:
     Y (n, L): their targets.
     residual (n, n_out): minus the derivative of each loss with respect to the outputs.
     probed: the points from which Grams and metrics are computed; weighted points may occur several times.
-    weights (n,): the weights of the points, with mean 1 over all points; None where all are 1.
+    weights (n,): the weights of the points, with mean 1 over all points; None if all are 1.
     roots (m, 1): square roots of the weights of the probed points in means of curvatures and of products of slopes;
-        None where points count equally.
+        None if points count equally.
     """
 
     tape: Tape
@@ -90,7 +90,7 @@ def metrics(loss: Loss, tape: Tape, over: Averages, kept: Container[int]) -> tup
     over: computes the means, together with the other ranks.
     kept: the layers (parameter blocks) whose metrics this rank needs.
     Returns two dicts by layer: the metrics, and for layers whose weights a later map transposes, a matrix to be added
-    to their Gram.  Where that map computes V^T z, s Z is added to the metric of V, with Z the mean of z z^T, and M / s
+    to their Gram.  If that map computes V^T z, s Z is added to the metric of V, with Z the mean of z z^T, and M / s
     to its Gram, with M the metric of the map's outputs; s makes both parts of the metric equally large.
     An elementwise map needs only the mean of the products of its slopes, which does not depend on M.  So all of these
     come in one exchange, with the curvature of the loss if that is not the identity.
@@ -141,7 +141,7 @@ def _with_transposed(
 
 
 def _matrix(step: Step) -> Array | None:
-    """Returns V of a map V a + c, for those of its inputs that are not data; None for other maps."""
+    """Returns V of a map V a + c, without the columns for data; None for other maps."""
     if step.W is None:
         return None
     if "linear" in step.map.capabilities:
@@ -199,7 +199,7 @@ def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
     """(A + shift I)^-1 in the precision of A; in float64 where that fails, or where `double` asks for it.
 
     In single precision it fails where the largest eigenvalue is about 1e5 times the shift, as in wide layers and where
-    the metric is the identity.  Where it fails in float64 too, the pseudoinverse is returned.  Cost: 4/3 n^3 flops.
+    the metric is the identity.  If it fails in float64 too, the pseudoinverse is returned.  Cost: 4/3 n^3 flops.
     """
     for precision in (np.float64,) if double else (A.dtype, np.float64):
         shifted = A.astype(precision)
@@ -212,7 +212,7 @@ def shifted_inverse(A: Array, shift: float, double: bool = False) -> Array:
 def decomposed(A: Array) -> Spectrum:
     """Computes the spectrum of a symmetric matrix (n, n) in its precision; eigenvalues below 0 become 0.
 
-    Where the iteration fails in single precision, it is repeated in double.  Raises LinAlgError where that fails too.
+    If the iteration fails in single precision, it is repeated in double.  Raises LinAlgError if that fails too.
     Cost: 9 n^3 flops.
     """
     for precision in dict.fromkeys((A.dtype, np.dtype(np.float64))):

@@ -158,7 +158,7 @@ class Fit:
 
     a: the pre-activations [A, 1] W^T.
     direction, along: [A, 1] P^T of the CG direction P, and [A, 1] step^T, in the precision of directions.
-    Where CG makes a single step, both are one array, which holds s'^2 until the direction is known.
+    If CG makes a single step, both are one array, which holds s'^2 until the direction is known.
     """
 
     def __init__(self, problem: UnitProblem, one_direction: bool) -> None:
@@ -317,8 +317,8 @@ def _times(B: Array, A: Array) -> Array:
 def layer_metrics(problem: SegmentProblem, tapes: dict[int, Tape], over_points: OverPoints) -> dict[int, Array]:
     """Computes the metric M_k of each layer of a segment, as the weighted mean over all points.
 
-    It returns {} where a layer is not dense or shares its weights, or a map between layers is not elementwise.
-    tapes: the tape of each range of points, by the first point.  Collective: where `over_points` is.
+    It returns {} if a layer is not dense or shares its weights, or a map between layers is not elementwise.
+    tapes: the tape of each range of points, by the first point.  Collective: if `over_points` is.
     """
     segment = problem.segment
     if not all(map(is_dense, segment.fitted)) or sum(b is not None for b in segment.blocks) > len(segment.fitted):

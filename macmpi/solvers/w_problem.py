@@ -1,6 +1,6 @@
 """The splitting of E_Q by parameter block: W-problems, each a regression by itself, and restraints on its weights.
 
-Where the units of a segment can be fitted one by one, a tile of units is a `UnitProblem`.  Where they cannot (several
+If the units of a segment can be fitted one by one, a tile of units is a `UnitProblem`.  If they cannot (several
 layers between two sites, softmax, cross-entropy), the whole segment is a `SegmentProblem`, whose gradient comes from
 backpropagation inside the segment.  A solver sees both as m independent problems with P unknowns each, theta (m, P),
 whose objectives are sums over points.
@@ -64,7 +64,7 @@ class RestrainedBlock(NamedTuple):
 
     penalised: which weights ridge and restraint hold for, of the weights' shape.
     restraint: the restraint on these weights.
-    exists: which weights exist; None where all do.
+    exists: which weights exist; None if all do.
     """
 
     penalised: Array
@@ -98,7 +98,7 @@ class WProblem:
 
     The objectives are sums over points.
 
-    inputs (N, D), targets (N, w): those of the points.
+    inputs (N, D), targets (N, w): the inputs and targets of the points.
     ridge: the ridge of each unit, or of the segment.
     key: (seed, iteration, segment), by which a stochastic solver chooses its random streams.
     shared: the Gram of the layer's inputs, its upper half at least, or None.
@@ -106,7 +106,7 @@ class WProblem:
     points: the number of all points, or the sum of their weights; 0 where it is the number of targets here.
     shared_matrix: how ranks that solve the problem together share work that does not depend on points, and agree on
         decisions.
-    point_weights (N,): the weights of the points; None where all are 1.
+    point_weights (N,): the weights of the points; None if all are 1.
 
     by_unit -- whether the rows of theta are units.
     """
@@ -130,7 +130,7 @@ class WProblem:
         return self.points or len(self.targets)
 
     def weights_at(self, rows: Any) -> Array | None:
-        """Returns the weights of some points; None where all are 1."""
+        """Returns the weights of some points; None if all are 1."""
         return at(self.point_weights, rows)
 
     def parts(self, units: slice = EVERY) -> list[Alike]:
@@ -151,7 +151,7 @@ class WProblem:
         return np.concatenate([W.ravel() for W in blocks]).reshape(self.start.shape)
 
     def penalties(self, theta: Array) -> list[Array]:
-        """Computes the penalties of the restraints: for each block those of its rows."""
+        """Computes the penalties of the restraints, for each block a penalty of each row."""
         pairs = zip(self.blocks(theta), self.restrained, strict=True)
         return [block.restraint.penalty(W, block.penalised) for W, block in pairs]
 
@@ -170,13 +170,13 @@ class WProblem:
 
 
 def values(problem: WProblem, theta: Array, over_points: OverPoints) -> Array:
-    """Computes the objective of each row of theta: (m,).  Collective: where `over_points` is."""
+    """Computes the objective of each row of theta: (m,).  Collective: if `over_points` is."""
     (errors,) = over_points(lambda rows: problem.partial(theta, rows, slope=False))
     return problem.shared_matrix.from_rank0(errors + problem.ridge_part(theta)[0])
 
 
 def gradients(problem: WProblem, theta: Array, over_points: OverPoints) -> tuple[Array, Array]:
-    """Computes the objective (m,) and the gradient (m, P) of each row of theta.  Collective: where `over_points` is."""
+    """Computes the objective (m,) and the gradient (m, P) of each row of theta.  Collective: if `over_points` is."""
     errors, G = over_points(lambda rows: problem.partial(theta, rows, slope=True))
     ridge, slope = problem.ridge_part(theta)
     return problem.shared_matrix.from_rank0(errors + ridge), G + slope
@@ -191,7 +191,7 @@ class UnitProblem(WProblem):
     where w_n is the weight of a point, usually 1.  Biases c have no ridge; without biases W is V (w, D).  Units are
     independent: the solution for some units is those rows of the solution.
     activation: the name of s.
-    rounded: the inputs in single precision, for search directions; None where these read `inputs`.
+    rounded: the inputs in single precision, for search directions; None if these read `inputs`.
     restraint: the restraint on V, for solvers that handle RESTRAINED.
     exists: which weights exist, of the shape of W; the others are 0 and stay 0.  Only for solvers that handle SPARSE.
     kept: whether sums over points are kept for a later W-step, and so must not depend on the present weights.
@@ -278,8 +278,8 @@ class SegmentProblem(WProblem):
     segment: f_k, with parameter blocks numbered from 0.
     loss: the loss of its outputs, which is the squared error where they are compared with coordinates.
     shapes: the shapes of the blocks.
-    ridges, restraints: the ridge and the restraint of each block; () where all have `ridge`, and where none has a
-        restraint.
+    ridges, restraints: the ridge and the restraint of each block.  `ridges` is () if all blocks have `ridge`;
+        `restraints` is () if no block has one.
     """
 
     segment: Segment

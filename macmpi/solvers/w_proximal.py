@@ -155,8 +155,8 @@ class Quadratic:
     def _change(self, old: Array, new: Array, gradient: Array) -> tuple[Array, Array]:
         """Computes the change of the objective from rows `old` to `new`, (w,), and the smooth part's gradient at `new`.
 
-        gradient: that at the old rows.  Coupled rows have the change of their common objective.  The terms of each
-            weight are added up first, so that near the minimum the rounding error is that of the step alone.
+        gradient: the gradient at the old rows.  Coupled rows have the change of their common objective.  The terms of
+            each weight are added up first, so that near the minimum only the step adds a rounding error.
         """
         move = new - old
         curved = self.scale[:, None] * (move @ self.H)
@@ -243,7 +243,7 @@ class ProximalW(WSolver):
     system: ClassVar[System] = MetricSystem()
 
     def effort(self, n_in: int, units: int, points: int) -> float:
-        """Estimates flops per point: passes, and for each unit a system in about half of its inputs."""
+        """Estimates flops per point: those of passes, and of a system for each unit in about half of its inputs."""
         return super().effort(n_in, units, points) + units * n_in**3 / 8.0 / points
 
     def solve(self, problem: WProblem, over_points: OverPoints) -> Array:
@@ -273,7 +273,7 @@ class Model(NamedTuple):
 class Fit:
     """The fit of a W-problem by `ProximalW`, here of units of one layer, the rows of one block of weights.
 
-    Each row has an objective, (m,), unless a restraint couples them all to a common one, (1,).  Collective: where
+    Each row has an objective, (m,), unless a restraint couples them all to a common one, (1,).  Collective: if
     `over_points` and the problem's `shared_matrix` are.
     """
 

@@ -76,7 +76,7 @@ class BinaryZ:
 
     Up to 2^enumerated codes are all tried, which is exact; they are decoded once for all points.  Otherwise it makes up
     to `iterations` sweeps over the runs of the code, and sets each to the best value of its alphabet, until no run
-    changes.  Where there is a `Form`, sweeps begin both at the present code and at the code of the relaxed minimum A^-1
+    changes.  If there is a `Form`, sweeps begin both at the present code and at the code of the relaxed minimum A^-1
     l_n, and the better result is taken.
     Cost: 2 n 2^H min(H, L + H) flops to try all; 4 n H^2 a sweep of a form; otherwise 2 passes through the decoder for
     each bit of a sweep.

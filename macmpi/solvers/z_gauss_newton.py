@@ -157,7 +157,7 @@ def flops_a_point(sizes: Sequence[int], outputs: int, passes: float, cg_iteratio
     """Counts the flops of each kind of direction for one point.
 
     sizes: (H_1, ..., H_K); outputs: L; passes: the flops of a pass through J_2, ..., J_{K+1}.
-    cg_iterations: the largest number of CG iterations; their number is never above that of the unknowns.
+    cg_iterations: the largest number of CG iterations; there are never more iterations than unknowns.
     """
     H, L = sum(sizes), outputs
     squares = sum(h * h for h in sizes)
@@ -182,7 +182,7 @@ def dual_preconditioner(
 ) -> Precondition:
     """Makes the preconditioner of the dual system: the inverse of the mean of I + sum_k Phi_k M_k^-1 Phi_k^T.
 
-    The mean is over a sample of points, and is computed segment by segment from the first site.  Where the last segment
+    The mean is over a sample of points, and is computed segment by segment from the first site.  If the last segment
     ends in a linear map with more outputs than inputs, the inverse is applied by Woodbury's formula.
     sample: the Z-problem of the sample; average: computes means over it.
     dtype, made: the precisions in which it is applied, and in which it is computed.
@@ -257,7 +257,7 @@ class GaussNewtonZ:
         return self.direction if self.direction in flops else min(flops, key=lambda name: flops[name])
 
     def prepare(self, sample: ZProblem, average: Average = AT_ONCE) -> Shared | None:
-        """Prepares preconditioner and fixed tangents; returns None where directions are computed directly."""
+        """Prepares preconditioner and fixed tangents; returns None if directions are computed directly."""
         if self.choice(sample) != "dual":
             return None
         stiffest = sample.loss.stiffness * max(float(np.abs(m.inverse).max()) for m in sample.metrics)
@@ -305,8 +305,8 @@ class GaussNewtonZ:
 def linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Array, Linearised]:
     """Computes the objective of each point at Z, (n,), and the Gauss-Newton model there.
 
-    shared: what the points share; None where directions are computed directly.
-    The objectives have the precision of Z, and the model that of `shared` or, without it, of Z.
+    shared: what the points share; None if directions are computed directly.
+    The objectives have the precision of Z, and the model has the precision of `shared` or, without it, of Z.
     """
     dtype, metrics = Z.dtype if shared is None else shared.fixed.dtype, problem.metrics
     F, tangents = problem.linearise(Z, None if shared is None else shared.fixed)

@@ -32,7 +32,7 @@ class ZProblem:
     u_k = M_k^-1 lambda_k.
     segments, sizes, metrics: f_1, ..., f_{K+1}; (H_1, ..., H_K); and M_1, ..., M_K.
     X (n, D), Y (n, L), Z (n, H_1 + ... + H_K), shift (as Z): the points, and u_1, ..., u_K.
-    sides: the data that each of f_2, ..., f_{K+1} reads, or None; () where none reads data.
+    sides: the data that each of f_2, ..., f_{K+1} reads, or None; () if none reads data.
     Points are independent: the solution for some rows is those rows of the solution.
     """
 

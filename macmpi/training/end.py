@@ -280,7 +280,7 @@ def scored(parts: HalfStepContext, weights: Array, data: Dataset) -> Numbers | L
 class Refit:
     """Holds the weights (P,) of the refit, and their E1 on all n points.
 
-    better: whether this E1 is below that of the best weights before the refit, and below that of the best constant.
+    better: whether this E1 is below the E1 of the best weights before the refit, and of the best constant.
     """
 
     weights: Array

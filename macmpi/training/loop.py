@@ -73,7 +73,7 @@ def train(job: TrainingJob, plan: Plan, data: Dataset, team: Team) -> Outcome:
 
 
 class Training:
-    """Is the loop around a method, with records, decisions and checkpoints.  Collective: where a method says so.
+    """Is the loop around a method, with records, decisions and checkpoints.  Collective: methods that say so.
 
     settled: whether full MAC has settled, so that `method` takes the steps on all points that follow it.
     """

@@ -17,7 +17,7 @@ from types import FrameType
 from macmpi.parallel.clock import now
 
 STOP_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGXCPU)
-"""People and batch systems send these to end a process: LSF sends SIGUSR2 at the limit of time, SIGXCPU at that of
+"""People and batch systems send these to end a process: LSF sends SIGUSR2 at the time limit, SIGXCPU at the limit of
 processor time, and SIGINT and SIGTERM to kill a job."""
 
 APART = 1.0
@@ -48,7 +48,7 @@ _held = threading.Event()
 def hold_stop_signals() -> None:
     """Holds stop signals back until `on_stop_signals` sets a handler.  Collective: no.
 
-    If a signal waits for HELD seconds, this process ends with exit code 75, that of a stopped run.  In this time MPI
+    If a signal waits for HELD seconds, this process ends with exit code 75, like a stopped run.  In this time MPI
     starts, and would wait forever for ranks that the signal ended before they held it back.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
@@ -178,7 +178,7 @@ def interruptible() -> Iterator[Wish]:
 def wait_for_others() -> None:
     """Sleeps twice as long as this process has lived, two to ten seconds, since it cannot ask the other processes.
 
-    By then, processes that were started at the same time have come as far.  Collective: no.
+    After this time other processes of the same launch have started too.  Collective: no.
     """
     time.sleep(min(max(2.0, 2.0 * age("self")), PATIENCE))
 

@@ -190,7 +190,7 @@ def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
 def closing(
     state: State, errors: Errors, text: MethodText, best: Best, scores: Sequence[str] = (), diverged: bool = False
 ) -> list[str]:
-    """Writes how the run ended, with which weights the model predicts, and their scores at the validation points.
+    """Writes how the run ended, and the model's weights and their scores at the validation points.
 
     errors: the errors at the end.
     best: the weights of the model, unless a refit replaces them.

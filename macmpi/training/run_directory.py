@@ -133,7 +133,7 @@ class RunDirectory:
         return UsageError(f"cannot write to {place}: {error.strerror}; {move}name another folder with --output")
 
     def check_data(self, facts: dict[str, Any], source: str) -> None:
-        """Notes the sums of this launch's data, and compares them with those of the folder's run.
+        """Notes the sums of this launch's data, and compares them with the sums in the folder.
 
         facts: the provenance, with these sums.
         source: the name of the data.

@@ -116,7 +116,7 @@ def _limit(text: str) -> float | None:
 def _asked_of_slurm() -> float | None:
     """Asks squeue for the seconds that are left to this job; returns None if it does not say.
 
-    The number of an array's last task is that of the whole array, too: squeue then answers with a line for each task.
+    An array's last task has the number of the whole array: squeue then answers with a line for each task.
     """
     job = os.environ.get("SLURM_JOB_ID", "")
     command = ["squeue", "-h", "-j", job, "-o", "%A %L"]

@@ -200,7 +200,7 @@ def answer(config: Config, asked: MachineQuestion, ranks: int = 1) -> list[str]:
 
 
 def _data_of(config: Config, asked: MachineQuestion) -> tuple[Config, Sizes]:
-    """Returns the config and the sizes of the data in a question; sizes that it does not name are those of the data."""
+    """Returns the config and the sizes of the data in a question; sizes that it does not name come from the data."""
     n_train, n_val = split_sizes(asked.points, config.data) if asked.points else (0, 0)
     if not asked.without_data:
         source, _ = source_of(config)

@@ -108,7 +108,7 @@ def sgd(found: Found) -> str:
     best = min((r for r in step["rows"] if r["E1_train"] is not None), key=lambda r: r["E1_train"])
     said = (
         "**In the paper** 20 points and the second rate are the best of nine minibatches and four rates. The table "
-        "shows E1 after 10 processor seconds, with rates for means over points. E1 is lowest for minibatches of "
+        "shows E1 after 10 processor seconds, with rates that multiply mean gradients. E1 is lowest for minibatches of "
         f"{best['batch']} and a rate of {best['rate']:g}."
     )
     header = ("points of a minibatch", *(f"rate {rate:g}" for rate in rates))
@@ -179,8 +179,8 @@ def fig5(found: Found) -> str:
     return "\n\n".join(
         [
             wrapped(
-                "**The paper** selects every 11 iterations. From (1368, 1368) centres it goes to (700, 150), then "
-                "(1050, 150) and (1368, 150), and the first selection lowers the objective enormously."
+                "**The paper** selects every 11 iterations. Encoder and decoder begin with 1368 centres each. "
+                "The first selection lowers the objective enormously, and the last one leaves (1368, 150) centres."
             ),
             table(("iteration", "centres of encoder and decoder"), [(i, f"({a}, {b})") for i, (a, b) in chosen]),
             wrapped(
@@ -289,7 +289,7 @@ The other Z-steps are not worth their time; the other W-steps are as good as the
 | `model.sites = "before"` | 6.52 | 6.2 |
 | and five minibatches (mu 1e3); `w_step.sums = "running"` | 5.95; 5.95 | 9.8; 8.3 |
 | `model.activation = "tanh"`, `model.hidden = [{ recurrent = 64, steps = 4 }, 20]` | 7.80 | 3.1 |
-| and `states = "all"`; `{ recurrent = 20, steps = 4 }` behind it | 5.94; 8.78 | 4.6; 6.7 |
+| and `states = "all"`; `{ recurrent = 20, steps = 4 }` after it | 5.94; 8.78 | 4.6; 6.7 |
 """
 """What the paper names and shows no figure of."""
 

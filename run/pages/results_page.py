@@ -34,6 +34,11 @@ Figures are medians, with the range in brackets. docs/results/ holds every repea
 versions.
 """
 
+LEVELS = {
+    "predict the mean": "if every prediction is the mean of the targets",
+    "predict the shares": "if every prediction is the frequency of each class",
+}
+
 MISSING = "Not measured yet: `make results ONLY={name}`."
 
 
@@ -56,9 +61,9 @@ def ends(found: Found) -> str:
         iterations = "-".join(map(str, counts[:: max(len(counts) - 1, 1)]))
         rows.append([f"`{name}`", first, *errors, iterations, spread([end(s)["seconds"] for s in steps])])
     levels_of = paper_pictures.constant(next(iter(found["steps"].values()))).items()
-    levels = ", ".join(f"{name} {value:.3f}" for name, value in levels_of)
+    levels = " and ".join(f"{value:.3f} {LEVELS.get(name, f'for {name}')}" for name, value in levels_of)
     header = ("config", "E1 after 1, 2, 3", "end: training", "validation", "iterations", "seconds of training")
-    return f"For comparison, E1 of constants and PCA: {levels}.\n\n" + table(header, rows)
+    return f"For comparison, E1 is {levels}.\n\n" + table(header, rows)
 
 
 def curves(found: Found) -> str:
@@ -101,7 +106,8 @@ def cost(found: Found) -> str:
             )
     header = ("config", "ranks", "Z-step", "W-step", "exchange and waiting", "GFLOP-equivalents", "MB a rank")
     return table(header, rows) + (
-        "\n\nThe shares are of an iteration; the rest is evaluation. Its seconds are in [speedup](#speedup).\n"
+        "\n\nA share is relative to a whole iteration; evaluation takes the rest. [Speedup](#speedup) has the "
+        "seconds.\n"
         "GFLOP-equivalents are seconds of all ranks times the dgemm rate that each launch measures."
     )
 

@@ -81,7 +81,7 @@ TABLE = {
     ),
     "a skip to what is pooled": Row(
         {**IMAGES, "model.hidden": [{"channels": 2}, {"channels": 2, "pool": 2}, 4], "model.skips": [[1, 3]]},
-        ("model.hidden.1.pool = 2", "pooled behind the coordinates", "or no skip to layer 3"),
+        ("model.hidden.1.pool = 2", "pooled after the coordinates", "or no skip to layer 3"),
         ({"model.hidden": [{"channels": 2}, {"channels": 2}, 4]}, {"model.skips": [[1, 4]], "model.joining": "append"}),
         "a skip to the layer that reads",
     ),

@@ -5,8 +5,8 @@ from __future__ import annotations
 from refused.case import FOREST, IMAGES, RECURRENT, STEPS, TIED, Row
 
 COMBINATIONS = [
-    "a convolution, or local connections, where the images' shape is unknown or does not fit",
-    "a recurrent layer behind another that gives only its last state",
+    "a convolution, or local connections, if the images' shape is unknown or does not fit",
+    "a recurrent layer after another that gives only its last state",
     "`steps` that do not divide the columns of the data",
     "`model.tied = true` for a net that is not a mirror of dense layers",
     (
@@ -26,9 +26,9 @@ TABLE = {
         {**IMAGES, "model.image": []},
         ("model.hidden.0", "given 4 numbers", "give model.image = [height, width] or [height, width, channels]"),
         ({"model.image": [2, 2]},),
-        "a convolution, or local connections, where the images' shape is unknown or does not fit",
+        "a convolution, or local connections, if the images' shape is unknown or does not fit",
     ),
-    "a recurrent layer behind another": Row(
+    "a recurrent layer after another": Row(
         {"model.hidden": [5, STEPS]},
         (
             "model.hidden.1 is recurrent and reads the data step by step",
@@ -36,7 +36,7 @@ TABLE = {
             'states = "all"',
         ),
         ({"model.hidden": [STEPS, 5]}, {"model.hidden": [{**STEPS, "states": "all"}, STEPS]}),
-        "a recurrent layer behind another",
+        "a recurrent layer after another",
     ),
     "steps that do not divide the data": Row(
         {"model.hidden": [{"recurrent": 3, "steps": 3}]},
@@ -95,17 +95,17 @@ TABLE = {
         ({"penalty.l1": 0.0},),
         "shared weights",
     ),
-    "images behind a dense layer": Row(
+    "images after a dense layer": Row(
         {**IMAGES, "model.hidden": [6, {"channels": 2}]},
         ("model.hidden.1", "given 6 numbers", "give model.hidden.1.image = [height, width, channels]"),
         ({"model.hidden": [6, {"channels": 2, "image": [3, 2, 1]}]},),
-        "a convolution, or local connections, where the images' shape is unknown or does not fit",
+        "a convolution, or local connections, if the images' shape is unknown or does not fit",
     ),
     "images of another shape": Row(
         {**IMAGES, "model.image": [3, 2]},
         ("model.image = [3, 2] has 6 numbers", "reads 4", "whose product is 4"),
         ({"model.image": [4, 1]},),
-        "a convolution, or local connections, where the images' shape is unknown or does not fit",
+        "a convolution, or local connections, if the images' shape is unknown or does not fit",
     ),
     "a kernel larger than the image": Row(
         {**IMAGES, "model.hidden": [{"channels": 2, "kernel": 3, "padding": "none"}, 4]},
@@ -150,7 +150,7 @@ TABLE = {
         {"model.hidden": [6, {"units": 6, "connections": "local", "width": 1}]},
         ("model.hidden.1", "reads images", "give model.hidden.1.image = [height, width, channels]"),
         ({"model.hidden": [6, {"units": 6, "connections": "local", "width": 1, "image": [3, 2, 1]}]},),
-        "a convolution, or local connections, where the images' shape is unknown or does not fit",
+        "a convolution, or local connections, if the images' shape is unknown or does not fit",
     ),
     "trees of principal components": Row(
         {**FOREST, "start.method": "pca"},

@@ -13,7 +13,7 @@ COMBINATIONS = [
         '`selection.criterion` with centres other than `"subset"`, with neither one `epsilon2` nor one for each layer, '
         'without `sizes` for layers of fewer than 150 centres, or with `linear_solver = "same"`'
     ),
-    "`selection.criterion` with `loss.missing = true`, or where all lists of candidates are empty",
+    "`selection.criterion` with `loss.missing = true`, or if all lists of candidates are empty",
     "`selection.widths` or `selection.ridges` with `selection.sizes` for dense layers",
     (
         "`selection.widths` or `selection.ridges` of a wrong number of layers; widths of layers without radial "

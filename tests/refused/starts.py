@@ -6,8 +6,8 @@ from refused.case import BASIS, BITS, CODES, FOREST, HALVES, SELECTED, SKIPS, WO
 
 COMBINATIONS = [
     (
-        '`start.method = "elastic_embedding"` or `"file"` without a site or with several; `"pca"` or `"itq"` with '
-        "radial basis functions and several"
+        '`start.method = "elastic_embedding"` or `"file"` without exactly one site; `"pca"` or `"itq"` with '
+        "radial basis functions and several sites"
     ),
     '`start.method = "uniform"` or `"greedy"` with radial basis functions',
     '`start.method = "greedy"` with codewords or bits',

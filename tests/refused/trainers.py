@@ -8,11 +8,11 @@ from refused.case import ANY_OF, BASIS, BITS, CODES, FOREST, IT_FIRST, LABELS, W
 
 COMBINATIONS = [
     (
-        "a unit solver (gauss_newton) where units do not separate: several layers between two sites, softmax, "
+        "a unit solver (gauss_newton) if units do not separate: several layers between two sites, softmax, "
         "a loss other than the squared error, missing outputs"
     ),
     "more centres or codewords than training points",
-    '`centres = "points"` where the number of units is not the number of points',
+    '`centres = "points"` if the number of units is not the number of points',
     "a site after or before a layer of radial basis functions",
     "a layer of radial basis functions or codewords between other layers of the same segment",
     (
@@ -27,7 +27,7 @@ COMBINATIONS = [
     "a fitter of labels or bits for targets that are numbers, or of numbers for labels",
     "a fitter for a layer that shares its segment with another",
     "a fitter of a layer with an activation after it",
-    "trees behind another layer",
+    "trees after another layer",
     '`w_step.sums = "running"` without closed forms, or with convolutions, multipliers, acceleration, selection',
 ]
 
@@ -232,14 +232,14 @@ TABLE = {
     ),
     "a classifier under a sigmoid": Row(
         {"model.loss": "cross_entropy", "model.fitters": ["auto", "auto", "logistic"], "model.output": "sigmoid"},
-        ("fits no activation behind it (segment 3)", 'use model.output = "linear" there'),
+        ("fits no activation after it (segment 3)", 'use model.output = "linear" there'),
         ({"model.output": "linear"},),
         "a fitter of a layer with an activation",
     ),
-    "trees behind another layer": Row(
+    "trees after another layer": Row(
         {"model.activation": ["tanh", "forest"]},
         (),
         ({"model.activation": ["forest", "tanh"]}, {"model.activation": ["tanh", "kernel_ridge"]}),
-        "trees behind",
+        "trees after",
     ),
 }

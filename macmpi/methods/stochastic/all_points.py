@@ -30,7 +30,7 @@ from macmpi.typing import Array
 
 
 class AllPoints(Stochastic):
-    """Trains by steps on all points; an iteration is one step.  Collective: where a method says so.
+    """Trains by steps on all points; an iteration is one step.  Collective: methods that say so.
 
     Every rank moves all weights, since each has the whole D, and lengths come from rank 0.
     """

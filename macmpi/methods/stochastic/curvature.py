@@ -37,7 +37,7 @@ class RunningCurvature:
 
     rows: this rank's points of each of its parts.
     owned: for each rank the sides (layer, GRAM or METRIC) that it refreshes.
-    Collective: where a method says so.
+    Collective: methods that say so.
     """
 
     sides: Sides = ()

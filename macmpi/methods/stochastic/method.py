@@ -42,7 +42,7 @@ LEFT = ("average", "step", "grams", "inverses", "spectra")
 
 
 class Stochastic(TrainingMethod[StochasticState]):
-    """Trains by stochastic MAC; an iteration is an epoch or a part of one.  Collective: where a method says so."""
+    """Trains by stochastic MAC; an iteration is an epoch or a part of one.  Collective: methods that say so."""
 
     def __init__(self, plan: Plan, data: Dataset, team: Team) -> None:
         super().__init__(plan, data, team)
@@ -288,7 +288,7 @@ class Stream(Stochastic):
     unknown, so the first ridge, the size of minibatches and the mean Gram of the inputs are those of all points so far,
     and the average of the weights is over the last part of all steps.  Inverses are used from piece to piece, since
     inverses from the steps of a short piece would fit only its points.  They are computed again only if the scaling has
-    changed much.  Collective: where a method says so.
+    changed much.  Collective: methods that say so.
     """
 
     def evaluate(self, state: Running, feasible: bool = False) -> Errors:

@@ -37,7 +37,7 @@ PIECE = 1 << 15
 
 
 class Directions:
-    """Makes the directions of a rank's own units by the inverses of a RunningCurvature.  Collective: where it says so.
+    """Makes the directions of a rank's own units by inverses of a RunningCurvature.  Collective: methods that say so.
 
     points: the number of points of a minibatch, by which `assign` assigns the work.
     places: for each rank the places of its own units in flat weights.
@@ -99,9 +99,9 @@ class Directions:
 
 
 class Moves:
-    """Moves weights, average and last step of a State in place; each rank moves those of its own units.
+    """Moves weights, average and last step of a State in place, each rank for its own units.
 
-    places: for each rank the places of its own units in flat weights.  Collective: where a method says so.
+    places: for each rank the places of its own units in flat weights.  Collective: methods that say so.
     """
 
     def __init__(self, team: Team, places: Sequence[Sequence[slice]]) -> None:
@@ -150,7 +150,7 @@ class Moves:
         self.show(state.weights)
 
     def complete(self, state: Running) -> None:
-        """Gives all ranks the whole average and last step; each rank had those of its own units.  Collective: yes."""
+        """Gives all ranks the whole average and last step; each rank had its own units' part.  Collective: yes."""
         self.show(state.own.average)
         self.show(state.own.step)
 

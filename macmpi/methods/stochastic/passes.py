@@ -60,10 +60,10 @@ class Passed(NamedTuple):
 
 
 class MinibatchPass:
-    """Passes minibatches through the net; each rank passes its own parts.  Collective: where a method says so.
+    """Passes minibatches through the net; each rank passes its own parts.  Collective: methods that say so.
 
     gradients: computes the sums over parts, which have `FACTS` more numbers than the weights.
-    point_weights (n,): of this rank's points, of a mean of 1 over all points; None where all are 1.
+    point_weights (n,): of this rank's points, of a mean of 1 over all points; None if all are 1.
     """
 
     def __init__(
@@ -216,7 +216,7 @@ class GaussNewton:
 
     along a direction w of the weights W, with J = dF/dW, B^T B the loss's curvature with respect to the outputs F, and
     r minus its slope.  A step's length is b / h, and the damping follows the ratio of actual to predicted decrease.
-    Collective: where a method says so.
+    Collective: methods that say so.
     """
 
     def __init__(self, data: Dataset, curvature: RunningCurvature) -> None:

@@ -244,7 +244,7 @@ class Damping:
 
     @property
     def first(self) -> float:
-        """The damping at the start: that of the config, or a constant for the kind of targets times slope^2.
+        """The damping at the start: the config's, or slope^2 times a constant for the kind of targets.
 
         The curvature is proportional to squares of slopes.
         """

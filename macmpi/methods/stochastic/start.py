@@ -50,7 +50,7 @@ class Sample:
     The points are evenly spaced in each part, or along the running sum of their weights if they have weights.
 
     rows: this rank's points of each of its parts.
-    weights (n,): the weights of the points that this rank holds; None where all are 1.
+    weights (n,): the weights of the points that this rank holds; None if all are 1.
     shared_matrix: how ranks share work on matrices.
     over, roughly: compute sums over the sample of all ranks, in float64 and in the precision of the points.
     Collective: no, except `over`, `roughly`, and methods that say so.
@@ -228,7 +228,7 @@ class Components(NamedTuple):
 
 
 def carries(chain: Chain, autoencoder: bool) -> bool:
-    """Tells whether the layers start with principal components: those of autoencoders and of deep nets do.
+    """Tells whether the layers start with principal components, as in autoencoders and deep nets.
 
     Deep nets have more than PASSED hidden layers; in these each random layer would lose a share of the differences
     between points.  If layers are added to skips, there must be more than DEEP of such layers.  Collective: no.

@@ -68,14 +68,14 @@ class Map:
         "patches".
     multiplications -- the number of multiplications by weights in a forward pass of one point.
     penalised -- which weights a ridge penalises, of their shape; all but the last column of a map with "bias".
-    fitter -- the word of the fitter that finds the weights where the config names none; "" where a W-solver does.  Such
+    fitter -- the word of the fitter that finds the weights where the config names none; "" if a W-solver does.  Such
         weights begin at 0, and forward must work with them.
     run_length -- the length of runs of inputs and outputs that are each mapped by themselves; 1 for other maps.
     code -- the map itself if its outputs are a code, which a Z-step searches; otherwise None.
-    memory -- the weights behind this map that multiply the state of a recurrent layer begin as this multiple of the
+    memory -- the weights after this map that multiply the state of a recurrent layer begin as this multiple of the
         matrix `remembered`; 0 where they begin like all other weights.
     fan_in -- random weights begin within start.range / sqrt(fan_in); one number, or one for each unit, (h, 1).
-    connected -- which weights exist, of their shape; the others are 0 and stay 0.  None where all exist.  A map without
+    connected -- which weights exist, of their shape; the others are 0 and stay 0.  None if all exist.  A map without
         some weights is "linear" or has "patches", and has "units".  Other parts use `zero_missing`, or the view of the
         map's regression.
     """
@@ -186,7 +186,7 @@ class Map:
         raise self._lacks("derivative")
 
     def images(self, shape: Shape) -> Shape:
-        """Returns the shape of its output images for input images of `shape`; () where its outputs are no images."""
+        """Returns the shape of its output images for input images of `shape`; () if its outputs are no images."""
         return ()
 
     def export(self, g: Graph, A: str, W: Any) -> str:
@@ -303,7 +303,7 @@ class Code(SameSize):
 
     @property
     def n_bits(self) -> int:
-        """The number of bits that a code needs: those of the numbers of all its runs."""
+        """The number of bits that a code needs for the numbers of all its runs."""
         return len(self.runs) * (len(self.alphabet) - 1).bit_length()
 
     def bits(self, B: Array) -> Array:
@@ -343,7 +343,7 @@ def is_basis(map_: Map) -> bool:
 def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
     """Looks a name up in a table, or else among the entry points of a group, by which other packages add to it.
 
-    Raises KeyError where neither has it, UsageError where its package cannot be loaded.
+    Raises KeyError if neither has it, UsageError where its package cannot be loaded.
     """
     if name in table:
         return table[name]

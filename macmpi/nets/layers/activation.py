@@ -83,7 +83,7 @@ class Function:
     value(a, out): writes s(a) to `out`, which may be a itself, and returns it.
     slope(a, b, out): writes s'(a) to `out` and returns it, for b = s(a).
     steepest: the largest |s'|.
-    export: adds s to an ONNX graph, as `Map.export` does; None where it cannot be exported.
+    export: adds s to an ONNX graph, as `Map.export` does; None if it cannot be exported.
     """
 
     value: Callable[[Array, Array], Array]

@@ -91,7 +91,7 @@ class Quantiser(SameSize):
 def layer(place: Place) -> Built:
     """Builds a dense layer that ends in bits, words or codewords.
 
-    Raises UsageError where the number of units is no multiple of model.words.
+    Raises UsageError if the number of units is no multiple of model.words.
     """
     words, units = place.model.words, place.units
     if place.kind == "argmax" and (words < 2 or units % words):

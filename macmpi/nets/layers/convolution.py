@@ -25,7 +25,7 @@ CACHED = 2**17
 class Shared(SameDerivative):
     """b_p = V a_p + c for each patch a_p of an image, with weights W = [V, c] (units, columns + 1), the bias last.
 
-    height, width, channels: of the input images; kernel: the side of a patch, in pixels.
+    height, width, channels: the shape of the input images; kernel: the side of a patch, in pixels.
     The outputs are images with `units` channels and a pixel for each patch.  An image is a row with the channels last.
     """
 
@@ -226,7 +226,7 @@ def layer(place: Place) -> Built:
     """Builds a convolution with its activation and its pooling.
 
     The pooling comes after the site, except with a softmax, where it comes before.  A softmax is over the channels of
-    each pixel.  Raises UsageError where the sizes of images do not allow the layer.
+    each pixel.  Raises UsageError if the sizes of images do not allow the layer.
     """
     own = _of(place)
     if place.last and own.n_out != place.units:
@@ -241,7 +241,7 @@ def layer(place: Place) -> Built:
 
 
 def _of(place: Place) -> Shared:
-    """Makes the convolution of a layer.  Raises UsageError where its kernel or groups do not suit the images."""
+    """Makes the convolution of a layer.  Raises UsageError if its kernel or groups do not suit the images."""
     asked, key, (height, width, channels) = place.layer, place.key, place.shape
     size = height, width, channels, asked.channels, asked.kernel
     if asked.upsample > 1:

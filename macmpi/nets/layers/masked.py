@@ -74,7 +74,7 @@ def _connected(text: str, units: int, inputs: int) -> Array:
 def layer(place: Place) -> Built:
     """Builds a sparse layer with its activation; connections are random, banded, local in images, or from a file.
 
-    Raises UsageError where they do not suit the inputs.
+    Raises UsageError if they do not suit the inputs.
     """
     text = as_text(_connections(place.layer, place))
     return Built([Masked(place.n_in, place.units, text), Activation(place.kind, place.units)])

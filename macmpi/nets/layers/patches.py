@@ -203,7 +203,7 @@ POOLING: dict[str, Callable[..., Pooling]] = {"max": MaxPooling, "average": Aver
 
 
 def pooling(word: str, shape: Shape, size: int, key: str) -> list[Map]:
-    """Makes the map that pools images of `shape`, as a list; [] where patches are single pixels.  Raises UsageError.
+    """Makes the map that pools images of `shape`, as a list; [] if patches are single pixels.  Raises UsageError.
 
     word: "max", "average" or "sum"; size: the side of a patch; key: the key of the layer, for the message.
     Collective: no.

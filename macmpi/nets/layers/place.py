@@ -45,7 +45,7 @@ class Place:
     number: the number of the hidden layer, from 0; the output layer has the next number.
     layer: its entry in model.hidden, or model.readout.
     kind: the word of its activation.
-    units: the number of its units; in the output layer, that of the outputs.
+    units: the number of its units; in the output layer, the number of outputs.
     read: its inputs.
     biased: whether its linear map has biases.
     """
@@ -76,7 +76,7 @@ class Place:
     def shape(self) -> Shape:
         """Height, width and channels of the images that the layer reads, from its own `image` or the layer before.
 
-        Raises UsageError where neither has them, or their product is not the number of inputs.
+        Raises UsageError if neither has them, or their product is not the number of inputs.
         """
         own, key, size = self.layer.image, self.key, self.n_in
         if not own and not self.read.shape:
@@ -103,7 +103,7 @@ class Built:
     steps: the number of steps of a recurrent layer, each with a site of its own; otherwise 1.
     apart: the number of maps from one of these sites to the next.
     blocks: the parameter block of each map, counted from 0, where maps share blocks; otherwise ().
-    reads: the columns of the data that each map reads, or None; () where none reads data.
+    reads: the columns of the data that each map reads, or None; () if none reads data.
     added: the number of `maps` at the end that add skips.
     """
 

@@ -84,7 +84,7 @@ def layer(place: Place) -> Built:
 
     Each step reads its own part of the data or, after another recurrent layer, a state of that layer.  States that are
     carried past a step become coordinates at its site, like the columns of skips; data do not.
-    Raises UsageError where the inputs cannot be cut into `steps` equal parts, or are neither data nor states.
+    Raises UsageError if the inputs cannot be cut into `steps` equal parts, or are neither data nor states.
     """
     asked, key = place.layer, place.key
     before = place.model.tables.get(place.number - 1)

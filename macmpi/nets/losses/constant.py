@@ -13,7 +13,7 @@ RARE = 1e-12
 """The smallest share of a class whose logarithm is used as an output; it replaces smaller shares."""
 
 ROUNDS, NEAR = 60, 1e-10
-"""The largest number of Newton steps, and the length of a step after which no other one follows.  Where the best
+"""The largest number of Newton steps, and the length of a step after which no other one follows.  If the best
 constant is at infinity, as for counts that are all 0, the steps end at about -ROUNDS."""
 
 
@@ -22,7 +22,7 @@ def best_constant(loss: Loss, Y: Array, over: OverPoints, n: float, weights: Arr
 
     It is the mean for squared errors, and the logarithms of the classes' shares for labels.
     over: sums over points; n: the number of points that it sums over, or the sum of their weights.
-    weights (n,): the weights of the points; None for 1.  Collective: where `over` is.
+    weights (n,): the weights of the points; None for 1.  Collective: if `over` is.
     """
     if not (loss.labels or loss.unit_hessian):
         return by_newton(loss, Y, over, weights)
@@ -34,7 +34,7 @@ def best_constant(loss: Loss, Y: Array, over: OverPoints, n: float, weights: Arr
 def by_newton(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = None) -> Array:
     """c <- c + (sum of residuals) / (sum of curvatures), from 0, until c is the best constant of a sum over outputs.
 
-    weights: as in `best_constant`.  Collective: where `over` is.
+    weights: as in `best_constant`.  Collective: if `over` is.
     """
     c = np.zeros(loss.width(Y))
     for _ in range(ROUNDS):
@@ -47,7 +47,7 @@ def by_newton(loss: Loss, Y: Array, over: OverPoints, weights: Array | None = No
 
 
 def constant_error(loss: Loss, Y: Array, c: Array, over: OverPoints, n: float, weights: Array | None = None) -> float:
-    """Computes E1 per point of a constant c (L,).  n, weights: as in `best_constant`.  Collective: where `over` is."""
+    """Computes E1 per point of a constant c (L,).  n, weights: as in `best_constant`.  Collective: if `over` is."""
 
     def part(rows: slice) -> tuple[Array, ...]:
         own = weighted(loss, at(weights, rows))
@@ -64,7 +64,7 @@ def start_targets(loss: Loss, Y: Array, over: OverPoints, weights: Array | None 
     They are Y for squared errors and labels.  For other losses without a link they are c + residual / (mean curvature)
     at the best constant c, the outputs to which a Gauss-Newton step from c leads; so missing targets become c, and
     outliers move nearer to it.  For losses with a link, whose steps may be long, they are c alone.
-    weights: as in `best_constant`.  Collective: where `over` is.
+    weights: as in `best_constant`.  Collective: if `over` is.
     """
     if loss.labels or loss.unit_hessian:
         return Y

@@ -90,7 +90,7 @@ class Weighted:
 def for_weights(loss: Any, weights: int) -> Loss:
     """Returns the loss for data whose points have `weights` weights each.  Collective: no.
 
-    Where each output has its own weight, it is the loss of targets [Y, V] (`WeightedOutputs`).
+    If each output has its own weight, it is the loss of targets [Y, V] (`WeightedOutputs`).
     """
     return WeightedOutputs(loss, missing=loss.missing) if weights > 1 and loss.by_output else loss
 

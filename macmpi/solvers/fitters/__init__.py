@@ -98,7 +98,7 @@ def _given(problem: SegmentProblem) -> tuple[Map, Array, Array, Stream, dict[str
 
 
 def _checked(map_: Map, weights: Any, shape: tuple[int, int]) -> Array:
-    """Converts the weights of a fitter to float64.  Raises ValueError where they have another shape."""
+    """Converts the weights of a fitter to float64.  Raises ValueError if they have another shape."""
     if np.shape(weights) != shape:
         raise ValueError(f"the fitter of {map_.spec()['kind']} gave weights of shape {np.shape(weights)}, not {shape}")
     return np.asarray(weights, dtype=np.float64)
@@ -178,7 +178,7 @@ class KMeans:
     def by_sums(self, inputs: Rows, centres: Array, over_points: OverPoints) -> Array:
         """Runs Lloyd's algorithm from these centres (M, D), where each iteration is a sum over points.
 
-        Collective: where `over_points` is.
+        Collective: if `over_points` is.
         """
 
         def part(rows: slice) -> tuple[Array]:

@@ -35,7 +35,7 @@ class ByScikitLearn:
             return self.fitted(map, inputs, targets, random, weights)
 
     def fitted(self, map: Any, inputs: Array, targets: Array, random: Stream, weights: Array | None) -> Array:
-        """Fits the weights of a map.  weights (N,): of the points; None where all are 1."""
+        """Fits the weights of a map.  weights (N,): of the points; None if all are 1."""
         raise NotImplementedError
 
 
@@ -120,7 +120,7 @@ def _columns(targets: Array) -> Array:
 class KernelRidge(ByScikitLearn):
     """min over f of sum ||t - f(a)||^2 + alpha ||f||_H^2, for f in the span of the kernels of M examples.
 
-    With as many examples as points this is kernel ridge regression itself.  Where there are fewer points than examples,
+    With as many examples as points this is kernel ridge regression itself.  If there are fewer points than examples,
     the weights of the remaining examples are 0.  Cost: N M^2 flops.
     """
 
@@ -145,7 +145,7 @@ class KernelRidge(ByScikitLearn):
 class Nearest(ByScikitLearn):
     """Draws M points as examples, and gives each the mean of the targets of its k nearest points.
 
-    Where there are fewer points than examples, some are drawn several times.  Cost: N M distances.
+    If there are fewer points than examples, some are drawn several times.  Cost: N M distances.
     """
 
     kinds: ClassVar[frozenset[str]] = frozenset({"nearest_neighbours"})
