@@ -242,5 +242,4 @@ def random_block(plan: Plan, block: int, range_: float, seed: int) -> np.ndarray
     if "centres" in map_.capabilities or map_.fitter:
         return np.zeros(h * d)
     bound = range_ / np.sqrt(map_.fan_in) / (len(added) if block in added and len(added) > tuned.DEEP else 1.0)
-    drawn = stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * bound
-    return np.ravel(map_.zero_missing(drawn))
+    return np.ravel(map_.zero_missing(stream(seed, "start", block).uniform(-1.0, 1.0, (h, d)) * bound))

@@ -285,8 +285,7 @@ def _core_targets(given: WInputs, k: int) -> Rows:
 
     def make(rows: Any) -> Array:
         a = segment.part(0, after).forward(weights, A[rows])
-        moved: Array = T[rows] + a - segment.part(after, len(segment.maps)).forward(weights, a)
-        return moved
+        return T[rows] + a - segment.part(after, len(segment.maps)).forward(weights, a)
 
     return given.parts.points.here(LazyRows(make, (len(A), segment.n_out), A.dtype))
 
@@ -326,10 +325,9 @@ def w_problem(given: WInputs, job: Job, factor: Any = None) -> WProblem:
         return SegmentProblem(inputs.design, parts.points.here(inputs.targets), ridge, *of, **alike)
     A, rounded = view.by_row(inputs.design), view.by_row(inputs.rounded)
     T, start = unit_targets(given, k, job.units.rows), flat.reshape(-1, view.shapes[0][1])
-    exists, activation = view.existing(job.units.rows), view.segments[0].activation
+    exists, activation = at(view.map.connected, job.units.rows), view.segments[0].activation
     alike["shared"] = layer_gram(given, k).G
-    kept = plan.resolved.running
-    return UnitProblem(A, T, ridge, start, activation, rounded, restraints[0], exists, kept, **alike)
+    return UnitProblem(A, T, ridge, start, activation, rounded, restraints[0], exists, plan.resolved.running, **alike)
 
 
 def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
@@ -347,4 +345,5 @@ def _net_and_loss(given: WInputs, k: int) -> tuple[Any, Any]:
     weights = tuple(plan.penalty_weight(j, state.mu) / plan.penalty_weight(k, state.mu) for j in group)
     inputs = tuple(given.parts.inputs(j, state).shape[1] for j in group)
     widths = tuple(s.n_out for s in segments), tuple(targets(given, j).shape[1] for j in group)
-    return Joint(tuple(segments), inputs), JointLoss(tuple(losses), weights, *widths)
+    maps, blocks = tuple(m for s in segments for m in s.maps), tuple(b for s in segments for b in s.blocks)
+    return Joint(maps, blocks, segments=tuple(segments), widths=inputs), JointLoss(tuple(losses), weights, *widths)

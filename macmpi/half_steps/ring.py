@@ -26,7 +26,6 @@ from macmpi.nets.design import at
 from macmpi.nets.layers.activation import function
 from macmpi.parallel import tiles
 from macmpi.parallel.streams import stream
-from macmpi.parallel.tiles import BLOCKS, Tile
 from macmpi.plan.work_lists import Job
 from macmpi.reductions import EVERY
 from macmpi.solvers import better
@@ -50,7 +49,7 @@ def travel(given: WInputs, jobs: Sequence[Job]) -> None:
     submodels = Submodels(given, ring, team.rank)
     for leg in range(ring.legs):
         for block, cut in points.blocks_of(team.rank):
-            submodels.visit(block, Tile(cut[0].start, cut[-1].stop), leg, solver)
+            submodels.visit(block, tiles.Tile(cut[0].start, cut[-1].stop), leg, solver)
         if leg + 1 < ring.legs:
             team.shift_to_next(submodels.flat, submodels.parts(leg))
     weights = submodels.weights()
@@ -89,7 +88,7 @@ def _keep_better(given: WInputs, jobs: Sequence[Job], weights: Array) -> None:
 def _joined(jobs: Sequence[Job]) -> Job:
     """Joins all jobs of one segment to a single job of all its units."""
     first, last = jobs[0], jobs[-1]
-    units = None if first.units is None or last.units is None else Tile(first.units.start, last.units.stop)
+    units = None if first.units is None or last.units is None else tiles.Tile(first.units.start, last.units.stop)
     return Job(first.segment, units, slice(first.place.start, last.place.stop), 0.0)
 
 
@@ -173,7 +172,7 @@ class Dense(Travelling):
     These features are n (D + 1) numbers.  Collective: no.
     """
 
-    def __init__(self, k: int, given: WInputs, here: Sequence[Tile]) -> None:
+    def __init__(self, k: int, given: WInputs, here: Sequence[tiles.Tile]) -> None:
         super().__init__(k, given)
         plan, inputs = given.parts.plan, given.inputs[k].design
         self._points, self._ridge = plan.n_train, plan.unit_ridge(k, given.state.mu)
@@ -236,7 +235,7 @@ class Submodels:
         held, M = {r: [self._ring.jobs[j].place for j in self._ring.at(r, leg)] for r in of}, len(self._phi)
         return {r: [*phi, *(slice(M + place.start, M + place.stop) for place in phi)] for r, phi in held.items()}
 
-    def visit(self, block: int, rows: Tile, leg: int, solver: SGDW) -> None:
+    def visit(self, block: int, rows: tiles.Tile, leg: int, solver: SGDW) -> None:
         """Trains each job that comes to a block of points in this leg, one step for each minibatch of the block.
 
         The order of the points depends only on the block, the round and the iteration, not on the job.
@@ -279,7 +278,7 @@ class Ring:
     """
 
     jobs: tuple[Job, ...]
-    runs: tuple[Tile, ...]
+    runs: tuple[tiles.Tile, ...]
     rounds: int
 
     @property
@@ -303,7 +302,7 @@ class Ring:
     @cached_property
     def starts(self) -> tuple[int, ...]:
         """The block from which each job starts; with more blocks than jobs these are evenly spaced.  Collective: no."""
-        places = self.blocks if self.blocks <= BLOCKS else min(self.blocks, len(self.jobs))
+        places = self.blocks if self.blocks <= tiles.BLOCKS else min(self.blocks, len(self.jobs))
         owners = tiles.assign_by_cost([job.cost for job in self.jobs], places)
         starts = {j: place * self.blocks // places for place, owned in enumerate(owners) for j in owned}
         return tuple(starts[j] for j in range(len(self.jobs)))

@@ -81,8 +81,7 @@ class Backprop(TrainingMethod[RecordT]):
         """
         plan, shapes, data = self.plan, self.plan.chain.block_shapes, of or self.data
         tape = plan.chain.whole.tape(block_views(weights, shapes), data.X[rows])
-        loss = weighted(plan.resolved.loss, at(data.weights, rows))
-        losses, residual = loss.with_residual(data.Y[rows], tape.F)
+        losses, residual = weighted(plan.resolved.loss, at(data.weights, rows)).with_residual(data.Y[rows], tape.F)
         for total, part in zip(block_views(out[:-1], shapes), tape.weight_vjp(-residual), strict=True):
             total += part
         out[-1] += losses.sum(dtype=float)

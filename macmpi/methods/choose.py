@@ -48,5 +48,4 @@ def choose(plan: Plan, data: Dataset, team: Team) -> Method:
         word = "all_points"
     elif word == "stochastic" and of.stochastic.stream:
         word = "stream"
-    method: Method = METHODS[word](plan, data, team)
-    return method
+    return METHODS[word](plan, data, team)

@@ -53,8 +53,7 @@ def elastic_embedding(X: Array, dimensions: int, width: float, repulsion: float,
         return energy, gradient.ravel()
 
     options = {"maxiter": iterations, "maxfun": 10 * iterations + 10, "ftol": 1e-12, "gtol": 0.0}
-    found = minimize(objective, Z.ravel(), jac=True, method="L-BFGS-B", options=options)
-    return np.asarray(found.x).reshape(Z.shape)
+    return minimize(objective, Z.ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(Z.shape)
 
 
 def affinities(X: Array, width: float) -> Array:

@@ -124,8 +124,7 @@ class Comparing(Solving):
         """Computes tr(G_M (G_M + D_M)^-1) of the first M inputs, for the M of each candidate.  Collective: no."""
         counts = self.candidates[segment].counts
         S, added = self.inverse(segment, ridge), self.root(segment, ridge).added
-        held: Array = counts - np.cumsum(added @ (S * S))[counts - 1]
-        return np.clip(held, 0.0, counts)
+        return np.clip(counts - np.cumsum(added @ (S * S))[counts - 1], 0.0, counts)
 
     def solve(self, job: Job) -> None:
         """Puts the objectives and effective numbers of weights of all candidates for some units into the table.
@@ -270,8 +269,7 @@ class Selection(Mac):
         self.changed = chosen != present
         if self.changed:
             self._become(chosen, present, kept, state)
-        compared = [best.degrees for c, best in zip(self.candidates, found, strict=True) if c.ridges]
-        state.own.degrees = np.array(compared)
+        state.own.degrees = np.array([best.degrees for c, best in zip(self.candidates, found, strict=True) if c.ridges])
         fit(self.parts, [k for k in range(len(self.plan.chain.segments)) if k not in kept], state)
 
     def _become(self, chosen: Architecture, present: Architecture, kept: set[int], state: State[MacState]) -> None:

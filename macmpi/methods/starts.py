@@ -193,8 +193,7 @@ def pca(method: Method, of_all: int) -> Array:
         elif k < K:
             W[:] = _least_squares(A, layer_inputs[K - 1 - k], w)
         else:
-            targets = start_targets(method.plan.resolved.loss, data.Y, AT_HAND, w)
-            W[:] = _least_squares(A, targets.astype(np.float64), w)
+            W[:] = _least_squares(A, start_targets(of.loss, data.Y, AT_HAND, w).astype(np.float64), w)
         A = A @ W[:, :-1].T + W[:, -1]
         if activation is not None and activation.parameter_shape is None:
             A = activation.forward(None, A)
@@ -338,8 +337,7 @@ def sample_of(map_: Map, A: Array, random: Stream, weights: Array | None = None)
         drawn = np.searchsorted(ends, (drawn + 0.5) * (ends[-1] / len(A)))
     points = max(NUMBERS // of_one.size, -(-units // len(of_one)))
     rows = map_.unfold(A[random.permutation(drawn)[:points]])
-    chosen: Array = rows[random.permutation(len(rows))[: max(ROWS, units)]].astype(np.float64)
-    return chosen
+    return rows[random.permutation(len(rows))[: max(ROWS, units)]].astype(np.float64)
 
 
 def filters(rows: Array, units: int, trainer: Trainer, random: Stream) -> Array:
@@ -361,11 +359,9 @@ def filters(rows: Array, units: int, trainer: Trainer, random: Stream) -> Array:
 
 def whitening(rows: Array) -> Array:
     """Computes (S + WHITE tr(S) / D I)^(-1/2) for centred rows with covariance S (D, D)."""
-    S = rows.T @ rows / len(rows)
-    variances, directions = np.linalg.eigh(S)
+    variances, directions = np.linalg.eigh(rows.T @ rows / len(rows))
     raised = np.maximum(variances, 0.0) + (WHITE * variances.mean() or 1.0)
-    found: Array = (directions / np.sqrt(raised)) @ directions.T
-    return found
+    return (directions / np.sqrt(raised)) @ directions.T
 
 
 def codebook(rows: Array, units: int, trainer: Trainer, random: Stream, runs: int = 1, width2: float = SOFT) -> Array:

@@ -9,7 +9,7 @@ after all channels of the layer before; only after the site they are stacked pix
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import Any
 
@@ -26,20 +26,6 @@ from macmpi.nets.layers.place import Built, Place, Read
 from macmpi.nets.losses import loss_named
 
 
-@dataclass(frozen=True)
-class Laid:
-    """A layer of the net with all its maps.
-
-    maps: first maps that pool and stack the images of the layer before, then its own, last maps that add skips.
-    built: the layer as its file in macmpi/nets/layers makes it.
-    added: the number of maps at the end that add skips.
-    """
-
-    maps: list[Map]
-    built: Built
-    added: int = 0
-
-
 def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     """Builds the net of a config, its hidden layers and its output layer, and places the sites.
 
@@ -51,9 +37,9 @@ def build_chain(model: Model, n_in: int, n_out: int) -> Chain:
     layers, sites, before = _layers(model, laid, n_in), list[int](), 0
     for (_, _, site), layer, maps in zip(model.layers(), laid, layers, strict=False):
         before += len(maps)
-        inner = before - 1 - layer.added - layer.built.behind
+        inner = before - 1 - layer.added - layer.behind
         ends = {"before": [inner], "after": [before], "both": [inner, before]}.get(site, [])
-        sites += [last - layer.built.apart * back for back in reversed(range(layer.built.steps)) for last in ends]
+        sites += [last - layer.apart * back for back in reversed(range(layer.steps)) for last in ends]
     numbers, reads = (mirrored_blocks(layers), ()) if model.tied else _shared(laid)
     chain = Chain(tuple(m for maps in layers for m in maps), tuple(sites), tuple(numbers), tuple(reads))
     return _divided(chain, **model.some_units) if model.some_units else chain
@@ -81,29 +67,33 @@ def layers_of(model: Model, n_in: int, n_out: int) -> list[list[Map]]:
     return _layers(model, _laid(model, n_in, n_out), n_in)
 
 
-def _layers(model: Model, laid: list[Laid], n_in: int) -> list[list[Map]]:
+def _layers(model: Model, laid: list[Built], n_in: int) -> list[list[Map]]:
     layers = [layer.maps for layer in laid]
     return mirrored(model, layers, n_in) if model.tied else layers
 
 
-def _laid(model: Model, n_in: int, n_out: int) -> list[Laid]:
-    """Makes all layers in turn, so that each reads the outputs of the layers before.  Raises UsageError."""
-    found, carried, begins = list[Laid](), Carried(model), list[Map]()
+def _laid(model: Model, n_in: int, n_out: int) -> list[Built]:
+    """Makes all layers in turn, so that each reads the outputs of the layers before.  Raises UsageError.
+
+    The maps of a layer are first those that pool and stack the images of the layer before, then its own, last those
+    that add skips.
+    """
+    laid, carried, begins = list[Built](), Carried(model), list[Map]()
     read = Read(n_in, (*model.image, 1)[:3] if model.image else ())
     unbiased = ("linear", "quantise") if loss_named(model.loss).unit_hessian else ()
     kinds = [*(kind for _, kind, _ in model.layers()), model.output]
     layers: Any = zip([*model.hidden, model.readout], kinds, [*model.units, n_out], strict=True)
     for i, (layer, kind, units) in enumerate(layers):
-        copies, before = carried.copies(read, i), [*(found[-1].maps if found else ()), *begins]
+        copies, before = carried.copies(read, i), [*(laid[-1].maps if laid else ()), *begins]
         biased = kind not in unbiased or not before or not is_basis(before[-1])
         built = _built(Place(model, i, layer, kind, units, read, biased))
         maps = [*begins, *copies, *carried.on(built.maps)]
         if i + 1 == len(kinds) and kind == "linear":
             maps.pop()
         given, adds, stacks = carried.joined(read.through(built.maps), i + 2, layer.pool if built.pooled else 1)
-        found.append(Laid([*maps, *adds], built, len(adds)))
+        laid.append(replace(built, maps=[*maps, *adds], added=len(adds)))
         begins, read = [*carried.on(built.pooled), *stacks], given.through(built.pooled)
-    return found
+    return laid
 
 
 def _built(place: Place) -> Built:
@@ -116,20 +106,19 @@ def _built(place: Place) -> Built:
     file, kind = file_of(place.layer, place.kind), place.kind
     if not file and not is_function(kind):
         return Built(list(registered({}, "macmpi.layers", kind)(place.read, place.units)))
-    found: Built = import_module(f"macmpi.nets.layers.{file or 'affine'}").layer(place)
-    return found
+    return import_module(f"macmpi.nets.layers.{file or 'affine'}").layer(place)
 
 
-def _shared(laid: list[Laid]) -> tuple[list[int | None], list[Columns | None]]:
+def _shared(laid: list[Built]) -> tuple[list[int | None], list[Columns | None]]:
     """Returns the parameter block of each map and the columns of the data that it reads; [] if no map shares one."""
     numbers, reads, taken = list[int | None](), list[Columns | None](), 0
-    if not any(layer.built.blocks for layer in laid):
+    if not any(layer.blocks for layer in laid):
         return numbers, reads
     for layer in laid:
         count = iter(range(len(layer.maps)))
-        own = layer.built.blocks or [None if m.parameter_shape is None else next(count) for m in layer.maps]
+        own = layer.blocks or [None if m.parameter_shape is None else next(count) for m in layer.maps]
         numbers += [None if b is None else taken + b for b in own]
-        reads += layer.built.reads or [None] * len(layer.maps)
+        reads += layer.reads or [None] * len(layer.maps)
         taken += len({b for b in own if b is not None})
     return numbers, reads
 

@@ -116,7 +116,10 @@ def column_sums(A: Array) -> Array:
 
 
 def at(weights: Array | None, rows: Any) -> Array | None:
-    """Returns the weights of some rows of points; None if all are 1.  Collective: no."""
+    """Returns the weights of some rows of points, None if all are 1; or the rows of another array that may be None.
+
+    Collective: no.
+    """
     return None if weights is None else weights[rows]
 
 
@@ -127,14 +130,12 @@ def weighed(A: Array, weights: Array | None) -> Array:
 
 def mean_of(A: Array, weights: Array | None) -> Array:
     """Computes the weighted mean of the rows of A (n, w): (w,).  weights (n,): None for equal ones."""
-    found: Array = A.mean(axis=0) if weights is None else weights @ A / weights.sum()
-    return found
+    return A.mean(axis=0) if weights is None else weights @ A / weights.sum()
 
 
 def total_of(A: Array, weights: Array | None = None) -> Array:
     """Sums the rows of A (n, w) or (n,) in float64, times their weights (n,) if there are some: (w,) or one number."""
-    found: Array = A.sum(axis=0, dtype=float) if weights is None else weights @ A.astype(float, copy=False)
-    return found
+    return A.sum(axis=0, dtype=float) if weights is None else weights @ A.astype(float, copy=False)
 
 
 def column_dots(A: Array, B: Array) -> Array:

@@ -8,7 +8,7 @@ If segments share weights whose units cannot be fitted one by one, `Joint` appli
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,7 +18,7 @@ import numpy as np
 from macmpi.nets.design import split_columns
 from macmpi.nets.layers import Map
 from macmpi.nets.losses import Loss
-from macmpi.nets.segment import Segment, Step, Tape, by_block
+from macmpi.nets.segment import Fixed, Segment, Step, Tape
 from macmpi.reductions import EVERY, LazyRows, OverPoints, Partial, Rows
 from macmpi.typing import Array
 
@@ -49,11 +49,6 @@ class RegressionView:
     def sparse(self) -> bool:
         """Tells whether some of the weights do not exist, as in sparse layers."""
         return any(map_.connected is not None for segment in self.segments for map_ in segment.fitted)
-
-    def existing(self, units: slice) -> Array | None:
-        """Returns which weights of some units exist, of the weights' shape; None if all do."""
-        marks = self.map.connected
-        return None if marks is None else marks[units]
 
     @property
     def bias(self) -> bool:
@@ -94,8 +89,7 @@ class RegressionView:
         A lazy array A can then be read only by ranges of whole points.  Collective: no.
         """
         P = self.rows_per_point
-        found: Rows = (A if P == 1 else A.reshape(len(A) * P, A.shape[1] // P))[:, units]
-        return found
+        return (A if P == 1 else A.reshape(len(A) * P, A.shape[1] // P))[:, units]
 
     def over_rows(self, over_points: OverPoints) -> OverPoints:
         """Converts a sum over points to one over rows of the regression.  Collective: if `over_points` is."""
@@ -129,59 +123,44 @@ def joined(parts: Sequence[Rows]) -> Rows:
 
 
 @dataclass(frozen=True)
-class Joint:
+class Joint(Segment):
     """[A_1, A_2, ...] -> [f_1(A_1), f_2(A_2), ...], for segments f_j that share parameter blocks.
 
-    widths: the number of columns of each A_j.  Blocks are numbered from 0, in the same way in all segments.
+    maps, blocks: those of all segments, one segment after the other; blocks are numbered from 0, alike in all segments.
+    widths: the number of columns of each A_j.
     """
 
-    segments: tuple[Segment, ...]
-    widths: tuple[int, ...]
+    segments: tuple[Segment, ...] = ()
+    widths: tuple[int, ...] = ()
 
-    @property
-    def fitted(self) -> tuple[Map, ...]:
-        """The first map of each parameter block."""
-        first: dict[int, Map] = {}
-        for segment in self.segments:
-            for b, map_ in zip(segment.regressed, segment.fitted, strict=True):
-                first.setdefault(b, map_)
-        return tuple(first[b] for b in sorted(first))
-
-    def forward(self, weights: Sequence[Array], A: Array) -> Array:
+    def forward(self, weights: Sequence[Array], A: Array, count: int | None = None) -> Array:
         """Computes the outputs of all segments, side by side."""
         parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         return np.hstack([segment.forward(weights, own) for segment, own in parts])
 
-    def tape(self, weights: Sequence[Array], A: Array) -> JointTape:
+    def tape(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> JointTape:
         """Linearises all segments in their inputs and weights."""
         parts = zip(self.segments, split_columns(self.widths, A), strict=True)
         tapes = tuple(segment.tape(weights, own) for segment, own in parts)
-        return JointTape(np.hstack([tape.F for tape in tapes]), tapes)
+        steps = tuple(step for tape in tapes for step in tape.steps)
+        return JointTape(np.hstack([tape.F for tape in tapes]), steps, tapes)
 
 
 @dataclass(frozen=True)
-class JointTape:
-    """The outputs F of several segments, side by side, and their tapes."""
+class JointTape(Tape):
+    """The outputs F of several segments, side by side, and their steps and tapes, one segment after the other."""
 
-    F: Array
     tapes: tuple[Tape, ...]
 
-    def _numbered(self, parts: Iterable[list[Array]]) -> list[Array]:
-        pairs = zip(self.tapes, parts, strict=True)
-        return by_block(pair for tape, own in pairs for pair in zip(tape.blocks, own, strict=True))
-
-    def weight_vjp(self, dF: Array) -> list[Array]:
-        """sum_n dF[n]^T df/dW of each parameter block, summed over the segments."""
-        parts = zip(self.tapes, split_columns([tape.F.shape[1] for tape in self.tapes], dF), strict=True)
-        return self._numbered(tape.weight_vjp(own) for tape, own in parts)
+    def backwards(self, dF: Array) -> Iterator[tuple[Step, Array]]:
+        """Yields the maps with weights segment by segment, each with dF pulled back to its outputs."""
+        parts = split_columns([tape.F.shape[1] for tape in self.tapes], dF)
+        for tape, own in zip(self.tapes, parts, strict=True):
+            yield from tape.backwards(own)
 
     def weight_jvp(self, dW: Sequence[Array]) -> Array:
         """Computes the change of F for changes dW of the parameter blocks."""
         return np.hstack([tape.weight_jvp(dW) for tape in self.tapes])
-
-    def scales(self, of: Callable[[Step], Array]) -> list[Array]:
-        """Computes of(step) for each map with weights, a matrix or a number (1, 1), and sums it by parameter block."""
-        return self._numbered(tape.scales(of) for tape in self.tapes)
 
 
 @dataclass(frozen=True)
@@ -227,5 +206,4 @@ class JointLoss:
 
     def root(self, Y: Array, F: Array) -> JointRoot:
         """Computes the curvature of each loss."""
-        roots = tuple(loss.root(y, f) for loss, _, y, f in self._parts(Y, F))
-        return JointRoot(roots, self.weights, self.widths)
+        return JointRoot(tuple(loss.root(y, f) for loss, _, y, f in self._parts(Y, F)), self.weights, self.widths)

@@ -64,8 +64,7 @@ class Tape:
 
     def weight_vjp(self, dF: Array) -> list[Array]:
         """sum_n dF[n]^T df/dW of each parameter block, by backpropagation.  Cost: 4 n D H flops a layer."""
-        found = ((step.block, step.map.weight_vjp(step.W, step.A, own)) for step, own in self.backwards(dF))
-        return by_block(found)
+        return by_block((step.block, step.map.weight_vjp(step.W, step.A, own)) for step, own in self.backwards(dF))
 
     def backwards(self, dF: Array) -> Iterator[tuple[Step, Array]]:
         """Yields each map with weights, the last one first, and dF pulled back to its outputs: (n, its n_out)."""
@@ -113,8 +112,7 @@ def _plus(A: Array, B: Array) -> Array:
     if A.shape == B.shape:
         return A + B
     number, matrix = sorted((A, B), key=lambda part: part.size)
-    found: Array = matrix + number * np.eye(len(matrix))
-    return found
+    return matrix + number * np.eye(len(matrix))
 
 
 @dataclass(frozen=True)
@@ -299,9 +297,8 @@ class Segment:
 
     def part(self, start: int, stop: int) -> Segment:
         """Returns the segment of the maps start, ..., stop - 1."""
-        return Segment(
-            self.maps[start:stop], self.blocks[start:stop], self.reads[start:stop], self.begins and not start
-        )
+        run = slice(start, stop)
+        return Segment(self.maps[run], self.blocks[run], self.reads[run], self.begins and not start)
 
     def _weights(self, weights: Sequence[Array], count: int | None = None) -> list[Array | None]:
         return [None if b is None else weights[b] for b in self.blocks[:count]]
@@ -324,8 +321,7 @@ class Segment:
         B = self._first(A)
         for i, (map_, W) in enumerate(zip(self.maps[:count], self._weights(weights, count), strict=True)):
             B = self._joined(i, B, A)
-            in_place = i > 0 and "elementwise" in map_.capabilities
-            B = map_.forward(W, B, out=B if in_place else None)
+            B = map_.forward(W, B, out=B if i > 0 and "elementwise" in map_.capabilities else None)
         return B
 
     def linearise(self, weights: Sequence[Array], A: Array, fixed: Fixed | None = None) -> tuple[Array, Tangent]:

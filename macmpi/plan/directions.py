@@ -107,20 +107,15 @@ def _why_shifted(h: int, d: int, autoencoder: bool, first: bool, identity: bool,
     return ""
 
 
-def least_part(plan: Plan) -> int:
-    """Returns the size of the smallest part of the training points, of which each minibatch has at least one point."""
-    parts = plan.work.parts
-    return min(len(parts.points(b, b + 1)) for b in range(len(parts.blocks)))
-
-
-def minibatches_of(plan: Plan, epoch: int, least: int) -> int:
-    """Returns the number of minibatches of an epoch.  least: `least_part`.  Collective: no.
+def minibatches_of(plan: Plan, epoch: int) -> int:
+    """Returns the number of minibatches of an epoch; each has at least one point of every part.  Collective: no.
 
     The minibatches of a stream also grow with the points of earlier pieces.
     """
-    of, n = plan.resolved, plan.n_train
+    of, n, parts = plan.resolved, plan.n_train, plan.work.parts
+    smallest = min(len(parts.points(b, b + 1)) for b in range(len(parts.blocks)))
     so_far = n + of.before // of.stochastic.grow_every
-    return max(min(n // of.minibatch(so_far, epoch), least), 1)
+    return max(min(n // of.minibatch(so_far, epoch), smallest), 1)
 
 
 def forms_of(plan: Plan) -> CurvatureForms:
@@ -129,7 +124,7 @@ def forms_of(plan: Plan) -> CurvatureForms:
     Collective: no.
     """
     of, keys = plan.resolved, plan.resolved.stochastic
-    points = float(keys.batch) if keys.stream else plan.n_train / minibatches_of(plan, 0, least_part(plan))
+    points = float(keys.batch) if keys.stream else plan.n_train / minibatches_of(plan, 0)
     return curvature_forms(plan.chain, of.loss, of.autoencoder, points)
 
 
@@ -342,10 +337,6 @@ class Layout:
     def square_blocks(self, flat: Array) -> list[Pair]:
         """Returns, for G and M of each layer, views of the inverse or eigenvectors (n, n), or leading ones (n, r)."""
         return _by_layer(block_views(flat, self._squares))
-
-    def spectrum_blocks(self, flat: Array) -> list[Pair]:
-        """Returns views of the eigenvalues, or shares, of G and M of each layer."""
-        return [(flat[of_G], flat[of_M]) for of_G, of_M in self.spectra]
 
 
 def _runs(shapes: Sequence[tuple[int, int]]) -> list[slice]:

@@ -269,8 +269,7 @@ def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
     if part.author:
         remedies.append(f"let {part.author}.handles have Demand.{demand.demand.name} if it does handle that")
     why = f": {part.why}" if part.why else ""
-    text = f"{part.said} does not go with {demand.by}{why}; use {', or '.join(filter(None, remedies))}"
-    error = Refused(text)
+    error = Refused(f"{part.said} does not go with {demand.by}{why}; use {', or '.join(filter(None, remedies))}")
     error.part, error.demand, error.settings = part, demand.demand, settings
     return error
 

@@ -104,9 +104,8 @@ def _check_centres(map_: Map, name: str, n_train: int) -> None:
 
 
 def _check_trainable(config: Config, k: int, segment: Segment) -> None:
-    free = [
-        m for m, b in zip(segment.maps, segment.blocks, strict=True) if b is not None and b not in segment.regressed
-    ]
+    numbered = zip(segment.maps, segment.blocks, strict=True)
+    free = [map_ for map_, b in numbered if b is not None and b not in segment.regressed]
     if not segment.regressed and (segment.parameter_blocks or not segment.maps):
         kind = segment.maps[-1].kind if segment.maps else "nothing"
         raise UsageError(
@@ -225,8 +224,7 @@ def _does_nothing(map_: Map) -> bool:
 def _known(name: str) -> Fitter:
     """Makes the fitter that a layer names as its own.  Raises UsageError if no package has it."""
     try:
-        fitter: Fitter = class_of("fitters", name)()
-        return fitter
+        return class_of("fitters", name)()
     except KeyError:
         raise UsageError(
             f'a layer names the fitter "{name}", which nobody gives by an entry point of "macmpi.fitters"; '

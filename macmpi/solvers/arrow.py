@@ -158,8 +158,7 @@ class Arrow:
         """Computes last + sum_k Phi_k term_k."""
         terms = [term.copy() for term in terms]
         self.model.accumulate(terms)
-        moved: Array = last + self.model.tangents[-1].jvp(terms[-1])
-        return moved
+        return last + self.model.tangents[-1].jvp(terms[-1])
 
     def _followed(self, terms: Sequence[Array], v: Array) -> Array:
         """Computes dz_k = J_k dz_{k-1} + term_k + M_k^-1 Phi_k^T v.  It overwrites the terms."""
@@ -230,5 +229,4 @@ def settled(problem: ZProblem) -> Array:
     """
     arrow = arrow_of(problem)
     near = arrow.falls <= SMALL * arrow.values
-    Z: Array = problem.Z + np.where(near[:, None], arrow.coordinates(), 0.0)
-    return Z
+    return problem.Z + np.where(near[:, None], arrow.coordinates(), 0.0)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -37,7 +38,6 @@ PAIRS, CURVED = 10, 1e-10
 """L-BFGS keeps the last PAIRS steps s and changes y of the gradient, and uses those with s . y > CURVED ||s|| ||y||."""
 
 
-@dataclass
 class Direction:
     """A rule for search directions (m, P) from gradients, row by row; here steepest descent, d = -g.
 
@@ -45,13 +45,7 @@ class Direction:
     exact: whether the first trial of a line search is only a guess, so that a parabola refines it even if it is good.
     """
 
-    exact: bool = True
-
-    def begin(self, with_gradient: Gradients, from_rank0: FromRank0) -> None:
-        """Prepares for a descent; here it does nothing.
-
-        with_gradient, from_rank0: as in `minimise`.
-        """
+    exact = True
 
     def next(self, G: Array, X: Array) -> Array:
         return -G
@@ -65,28 +59,29 @@ class Newton(Direction):
     """d = -H^-1 g by CG, which ends at `cg_tolerance` or where H is not positive along a direction (truncated Newton).
 
     H p is computed as a difference of gradients.  Cost: two gradients a CG iteration.
+    with_gradient, from_rank0: as in `Descent.minimise`.
     """
 
-    exact: bool = False
-    cg_iterations: int = 10
-    cg_tolerance: float = 0.1
-
-    def begin(self, with_gradient: Gradients, from_rank0: FromRank0) -> None:
-        self._slopes, self._from_rank0 = with_gradient, from_rank0
+    with_gradient: Gradients
+    from_rank0: FromRank0
+    cg_iterations: int
+    cg_tolerance: float
+    exact = False
 
     def next(self, G: Array, X: Array) -> Array:
         size = np.cbrt(np.finfo(X.dtype).eps) * (1.0 + np.abs(X).max(axis=1, initial=0.0))
 
         def product(P: Array, last: bool) -> tuple[Array, Array | None, Array]:
             largest = np.abs(P).max(axis=1, initial=0.0)  # a row with P = 0 may have any step
-            h = self._from_rank0(size / np.where(largest > np.sqrt(np.finfo(P.dtype).tiny), largest, 1.0))[:, None]
+            h = self.from_rank0(size / np.where(largest > np.sqrt(np.finfo(P.dtype).tiny), largest, 1.0))[:, None]
             with np.errstate(over="ignore", invalid="ignore"):
-                ahead, behind = (self._slopes((X + s * h * P).astype(X.dtype, copy=False))[1] for s in (1.0, -1.0))
+                there = ((X + s * h * P).astype(X.dtype, copy=False) for s in (1.0, -1.0))
+                ahead, behind = (self.with_gradient(X)[1] for X in there)
                 HP = np.nan_to_num((ahead - behind) / (2.0 * h), posinf=0.0, neginf=0.0)
-            return self._from_rank0(row_dots(P, HP)), None if last else HP, P
+            return self.from_rank0(row_dots(P, HP)), None if last else HP, P
 
         start, keys = np.zeros_like(G), (self.cg_iterations, self.cg_tolerance)
-        D = conjugate_gradients(start, -G, product, np.copy, *keys, from_rank0=self._from_rank0)
+        D = conjugate_gradients(start, -G, product, np.copy, *keys, from_rank0=self.from_rank0)
         return np.where(D.any(axis=1, keepdims=True), D, -G)
 
 
@@ -156,54 +151,62 @@ def inverse_times(pairs: Sequence[Pair], G: Array) -> Array:
     return Q
 
 
-def minimise(
-    direction: Direction,
-    objective: Values,
-    with_gradient: Gradients,
-    start: Array,
-    iterations: int,
-    halvings: int,
-    tolerance: float,
-    from_rank0: FromRank0 = lambda numbers: numbers,
-) -> tuple[Array, Array]:
-    """Lowers the objective of each row from `start` (m, P), and returns the rows and their objectives (m,).
+@dataclass(frozen=True)
+class Descent:
+    """Steepest descent with line searches, for each row; subclasses descend along another `direction`.
 
-    No objective rises.
-    direction: the rule for search directions.
-    objective, with_gradient: functions that compute the objectives (m,) of rows, and the objectives with gradients (m,
-        P).
     iterations, halvings: the largest numbers of iterations, and of halvings of a step's length.
     tolerance: a row is done once its objective falls by a smaller share.
-    from_rank0: as in SharedMatrix, where ranks compute values and gradients together.  Collective: as from_rank0 is.
     """
-    X = start.copy()
-    direction.begin(with_gradient, from_rank0)
-    f, G = _finite(*with_gradient(X))
-    live = np.ones(len(X), dtype=bool)
-    G = from_rank0(G)
-    length = from_rank0(1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G))))
-    for i in range(iterations):
-        D = from_rank0(direction.next(G, X))
-        slope = from_rank0(row_dots(D, G))
-        wrong = slope >= 0.0
-        D[wrong] = -G[wrong]
-        slope = np.where(wrong, from_rank0(-row_dots(G, G)), slope) if wrong.any() else slope
-        live &= slope < 0.0
-        if not live.any():
-            break
-        trial = length if direction.exact else np.ones(len(X))
-        length, after = line_search(objective, X, D, f, slope, trial * live, direction.exact, halvings)
-        step = np.where((length > 0.0)[:, None], length.astype(X.dtype)[:, None] * D, 0.0).astype(X.dtype, copy=False)
-        X += step
-        live &= f - after > tolerance * f
-        length = np.where(length > 0.0, length, trial)
-        f = after
-        if i + 1 == iterations or not live.any():
-            break
-        _, G = _finite(*with_gradient(X))
+
+    iterations: int = 10
+    tolerance: float = 0.0
+    halvings: int = 10
+
+    direction: ClassVar[type[Direction]] = Direction
+
+    def directions(self, with_gradient: Gradients, from_rank0: FromRank0) -> Direction:
+        """Makes the rule for search directions of one descent.  with_gradient, from_rank0: as in `minimise`."""
+        return self.direction()
+
+    def minimise(
+        self, objective: Values, with_gradient: Gradients, start: Array, from_rank0: FromRank0 = lambda numbers: numbers
+    ) -> tuple[Array, Array]:
+        """Lowers the objective of each row from `start` (m, P), and returns the rows and their objectives (m,).
+
+        No objective rises.
+        objective, with_gradient: functions that compute the objectives (m,) of rows, and the objectives with gradients
+            (m, P).
+        from_rank0: as in SharedMatrix, where ranks compute values and gradients together.  Collective: as from_rank0.
+        """
+        X, direction = start.copy(), self.directions(with_gradient, from_rank0)
+        f, G = _finite(*with_gradient(X))
+        live = np.ones(len(X), dtype=bool)
         G = from_rank0(G)
-        direction.moved(step, G)
-    return X, f
+        length = from_rank0(1.0 / np.maximum(1.0, np.sqrt(row_dots(G, G))))
+        for i in range(self.iterations):
+            D = from_rank0(direction.next(G, X))
+            slope = from_rank0(row_dots(D, G))
+            wrong = slope >= 0.0
+            D[wrong] = -G[wrong]
+            slope = np.where(wrong, from_rank0(-row_dots(G, G)), slope) if wrong.any() else slope
+            live &= slope < 0.0
+            if not live.any():
+                break
+            trial = length if direction.exact else np.ones(len(X))
+            length, after = line_search(objective, X, D, f, slope, trial * live, direction.exact, self.halvings)
+            step = np.where((length > 0.0)[:, None], length.astype(X.dtype)[:, None] * D, 0.0)
+            step = step.astype(X.dtype, copy=False)
+            X += step
+            live &= f - after > self.tolerance * f
+            length = np.where(length > 0.0, length, trial)
+            f = after
+            if i + 1 == self.iterations or not live.any():
+                break
+            _, G = _finite(*with_gradient(X))
+            G = from_rank0(G)
+            direction.moved(step, G)
+        return X, f
 
 
 def _finite(f: Array, G: Array) -> tuple[Array, Array]:
@@ -255,8 +258,7 @@ def least_in_plane(H: Array, b: Array) -> Array:
     """argmin over x of 1/2 x^T H x - b^T x, damped by PLANE_DAMPING once H is scaled to diagonal 1.  Collective: no."""
     scale = 1.0 / np.sqrt(np.maximum(np.diag(H), np.finfo(float).tiny))
     scaled = H * scale[:, None] * scale
-    x: Array = scale * np.linalg.solve(0.5 * (scaled + scaled.T) + PLANE_DAMPING * np.eye(len(b)), b * scale)
-    return x
+    return scale * np.linalg.solve(0.5 * (scaled + scaled.T) + PLANE_DAMPING * np.eye(len(b)), b * scale)
 
 
 def conjugate_gradients(

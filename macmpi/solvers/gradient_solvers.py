@@ -16,31 +16,11 @@ from macmpi.demand import Demand, Demands
 from macmpi.parallel.streams import stream
 from macmpi.reductions import AT_ONCE, Average, OverPoints
 from macmpi.solvers import BY_SUMS, CONTINUOUS, WSolver, ZSolution, improved
-from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Newton, minimise
+from macmpi.solvers.descent import LBFGS, Conjugate, Descent, Direction, FromRank0, Gradients, Newton
 from macmpi.solvers.grams import System, UnitWhitening
 from macmpi.solvers.w_problem import WProblem, gradients, values
 from macmpi.solvers.z_problem import ZProblem
 from macmpi.typing import Array
-
-
-@dataclass(frozen=True)
-class Descent:
-    """Steepest descent with line searches, for each row; subclasses descend along another `direction`."""
-
-    iterations: int = 10
-    tolerance: float = 0.0
-    halvings: int = 10
-
-    direction: ClassVar[type[Direction]] = Direction
-
-    def directions(self) -> Direction:
-        """Makes the rule for search directions of one descent."""
-        return self.direction()
-
-    @property
-    def limits(self) -> tuple[int, int, float]:
-        """The arguments iterations, halvings and tolerance of `minimise`."""
-        return self.iterations, self.halvings, self.tolerance
 
 
 @dataclass(frozen=True)
@@ -51,8 +31,8 @@ class TruncatedNewton(Descent):
     cg_iterations: int = 10
     cg_tolerance: float = 0.1
 
-    def directions(self) -> Direction:
-        return Newton(cg_iterations=self.cg_iterations, cg_tolerance=self.cg_tolerance)
+    def directions(self, with_gradient: Gradients, from_rank0: FromRank0) -> Direction:
+        return Newton(with_gradient, from_rank0, self.cg_iterations, self.cg_tolerance)
 
 
 # --- Z-solvers --------------------------------------------------------------------------------------------------------
@@ -71,7 +51,7 @@ class GradientZ(Descent):
         """Does nothing, because points share nothing."""
 
     def solve(self, problem: ZProblem, shared: Any) -> ZSolution:
-        return ZSolution(*minimise(self.directions(), problem.values, problem.gradients, problem.Z, *self.limits))
+        return ZSolution(*self.minimise(problem.values, problem.gradients, problem.Z))
 
 
 class ConjugateGradientZ(GradientZ):
@@ -121,7 +101,7 @@ class GradientW(Descent, WSolver):
         def errors(phi: Array) -> Array:
             return values(problem, whitened.back(phi), over_points)
 
-        phi, _ = minimise(self.directions(), errors, slopes, begun, *self.limits, problem.shared_matrix.from_rank0)
+        phi, _ = self.minimise(errors, slopes, begun, problem.shared_matrix.from_rank0)
         moved = (phi != begun).any(axis=1)
         return np.where(moved[:, None], whitened.back(phi), start)
 

@@ -180,8 +180,7 @@ def inputs_gram(step: Step, weights: Array | None = None) -> Array:
     if "linear" in step.map.own.capabilities:
         A = step.map.unfold(step.A)
         return gram_of(A, "bias" in step.map.own.capabilities, by_row(weights, len(A)))
-    squares = weighed(np.square(step.A, dtype=float), weights)
-    return np.full((1, 1), squares.sum() / step.map.n_in)
+    return np.full((1, 1), weighed(np.square(step.A, dtype=float), weights).sum() / step.map.n_in)
 
 
 def by_row(weights: Array | None, rows: int) -> Array | None:

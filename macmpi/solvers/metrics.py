@@ -185,8 +185,7 @@ def shared_metric(M: Array, units: int) -> Array:
     if len(M) == units:
         return M
     blocks = M.reshape(-1, units, len(M) // units, units)
-    mean: Array = np.einsum("phpk->hk", blocks) / len(blocks)
-    return mean
+    return np.einsum("phpk->hk", blocks) / len(blocks)
 
 
 def shifts(G: Array, M: Array, damping: float) -> tuple[float, float]:

@@ -340,8 +340,7 @@ def layer_metrics(problem: SegmentProblem, tapes: dict[int, Tape], over_points: 
         return [M.__getitem__ for M in over_points(part)]
 
     def mean(of: OfSeen, n: int) -> Array:
-        M: Array = means([(of, n)])[0](EVERY)
-        return M
+        return means([(of, n)])[0](EVERY)
 
     def product(V: Array, M: Array | None, below: Any) -> Array:
         carried = V.T @ V if M is None else V.T @ M @ V

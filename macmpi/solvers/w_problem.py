@@ -207,8 +207,7 @@ class UnitProblem(WProblem):
     def parts(self, units: slice = EVERY) -> list[Alike]:
         if self.exists is None:
             return super().parts(units)
-        groups: list[Alike] = self.factor.units(self.exists[units])
-        return groups
+        return self.factor.units(self.exists[units])
 
     @property
     def read(self) -> Rows:
@@ -316,11 +315,9 @@ class SegmentProblem(WProblem):
     def partial(self, theta: Array, rows: Any, slope: bool) -> tuple[Array, ...]:
         A, T, loss = self.inputs[rows], self.targets[rows], self.loss_at(rows)
         if not slope:
-            F = self.segment.forward(self.weights(theta[0]), A)
-            return (loss.value(T, F).sum(keepdims=True),)
+            return (loss.value(T, self.segment.forward(self.weights(theta[0]), A)).sum(keepdims=True),)
         tape = self.segment.tape(self.weights(theta[0]), A)
-        slopes = tape.weight_vjp(-loss.residual(T, tape.F))
-        return loss.value(T, tape.F).sum(keepdims=True), self.joined(slopes)
+        return loss.value(T, tape.F).sum(keepdims=True), self.joined(tape.weight_vjp(-loss.residual(T, tape.F)))
 
     def loss_at(self, rows: Any) -> Any:
         """Returns the loss of some points, with their weights."""

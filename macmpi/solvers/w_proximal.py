@@ -367,9 +367,8 @@ class SegmentFit(Fit):
         errors, gradient, *sums = self.over_points(partial)
         ridge, shrink = problem.ridge_part(theta)
         slope, wide = from_rank0(-gradient - shrink), [d for _, d in problem.shapes]
-        grams = [
-            from_rank0(S) if len(S) > 1 else np.eye(d) * from_rank0(S)[0, 0] for S, d in zip(sums, wide, strict=True)
-        ]
+        pairs = zip(map(from_rank0, sums), wide, strict=True)
+        grams = [S if len(S) > 1 else np.eye(d) * S[0, 0] for S, d in pairs]
         shares = np.ones(len(grams)) if problem.quadratic else self._shares(theta, slope, grams)
         least, metrics = NORMAL if problem.quadratic else PRECONDITIONER, []
         parts = zip(grams, shares, problem.segment.fitted, problem.ridges_of_blocks, strict=True)

@@ -46,8 +46,7 @@ class Form(NamedTuple):
 
     def linear(self, problem: ZProblem) -> Array:
         """Computes l_n of the problem's points: (n, H).  Cost: 2 n L H flops."""
-        found: Array = (problem.Y - self.c) @ self.V.T + times(problem.first, problem.metrics[0].M)
-        return found
+        return (problem.Y - self.c) @ self.V.T + times(problem.first, problem.metrics[0].M)
 
 
 class Codes(NamedTuple):

@@ -316,8 +316,7 @@ def linearised(problem: ZProblem, Z: Array, shared: Shared | None) -> tuple[Arra
     missed = problem.missed(Z, F)
     feasible = [c.astype(dtype, copy=False) for c in missed]
     tangents[-1] = root.after(tangents[-1])
-    model = Linearised(problem.sizes, feasible, tangents, root.residual, metrics)
-    return problem.weigh(Z, missed, F[-1]), model
+    return problem.weigh(Z, missed, F[-1]), Linearised(problem.sizes, feasible, tangents, root.residual, metrics)
 
 
 IDENTITY = Segment((), ())

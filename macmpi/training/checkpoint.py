@@ -45,8 +45,7 @@ def assembled(values: dict[str, Any], record: type[RecordT]) -> State[RecordT]:
     def made(kind: Any, **more: Any) -> Any:
         return kind(**{f.name: values[f.name] for f in fields(kind) if f.name not in more}, **more)
 
-    whole: State[RecordT] = made(State, history=made(History), own=made(record))
-    return whole
+    return made(State, history=made(History), own=made(record))
 
 
 def by_point(record: type[Record]) -> list[str]:
@@ -103,8 +102,7 @@ def iteration_of(path: Path) -> int:
 def written(state: State[Any], attributes: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the arrays and the attributes that a checkpoint holds."""
     arrays, scalars = split(contents(state))
-    labels = {"format": FORMAT, "macmpi": __version__, **attributes, RECORD: type(state.own).__name__, **scalars}
-    return arrays, labels
+    return arrays, {"format": FORMAT, "macmpi": __version__, **attributes, RECORD: type(state.own).__name__, **scalars}
 
 
 def split(values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

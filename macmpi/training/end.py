@@ -155,8 +155,7 @@ def gone_wrong(
 
 def is_arithmetic(error: Exception) -> bool:
     """Tells whether this is an error that a library raises when it is given or computes numbers that are not finite."""
-    known = isinstance(error, np.linalg.LinAlgError | FloatingPointError)
-    return known or "infs or NaNs" in str(error)
+    return isinstance(error, np.linalg.LinAlgError | FloatingPointError) or "infs or NaNs" in str(error)
 
 
 def broken(

@@ -9,7 +9,7 @@ from macmpi.config.tables import PAPER_DEFAULTS
 from macmpi.config.whole import toml
 from macmpi.data.named_sets import NAMED_SETS
 from macmpi.data.scaling import BOUNDED
-from macmpi.methods.stochastic.schedule import Minibatches, RidgeSchedule, Schedule
+from macmpi.methods.stochastic.schedule import RidgeSchedule, Schedule
 from macmpi.plan.choices import z_name
 from macmpi.plan.directions import explained_forms, forms_of
 from macmpi.plan.plan import Plan
@@ -37,7 +37,7 @@ def _by_the_run(plan: Plan, sizes: Sizes) -> Iterator[tuple[str, str]]:
     if of.method.name == "stochastic":
         yield "stochastic.ridge", RidgeSchedule.of(plan).words.removeprefix(", ridge ") or "0"
         if not of.whole_steps:
-            averages = Schedule(Minibatches(plan, {}), of.stochastic.averaging, forms_of(plan).dense_autoencoder)
+            averages = Schedule(plan, {}, forms_of(plan).dense_autoencoder)
             yield "stochastic.averaging", averages.words(of.schedule.max_iterations).removeprefix("averaging ")
             yield "stochastic.parts", str(plan.minibatch_parts)
     if not of.method.nested:

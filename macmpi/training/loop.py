@@ -258,7 +258,7 @@ class Training:
             compared = any(record["phase"] == "selection" for record in self.curve.records)
             never = f"; the run ended before iteration {of.selection.every} (selection.every): nothing was compared"
             self._say(f"the net that was selected: {sizes}, {chain.existing:,} weights{'' if compared else never}")
-        self._say("\n".join(closing(state, errors, self.method.text, best, scores, diverged)))
+        self._say("\n".join(closing(state, errors, self.method.text, best, scores.lines(), diverged)))
         wanted = 0 if stopped else self.team.from_root(lambda: end.iterations_of(of, best, history.errors))
         begins = wanted > 0 and self.team.from_root(lambda: self._has_time(state, wanted))
         again = self._refit(state, best, wanted) if begins else None
@@ -354,8 +354,7 @@ class Training:
         timings, plan = self.team.max_over_ranks(self.team.clock.take()), self.plan
         if phase != "postprocess":
             poor = end.is_poor(errors.train - errors.ridge, self.constant)
-            noticeable = plan.resolved.schedule.noticeable
-            state.note_validation(errors.validation, errors.watched, poor, noticeable)
+            state.note_validation(errors.validation, errors.watched, poor, plan.resolved.schedule.noticeable)
         extra: dict[str, Any] = {"centres": plan.basis_sizes} if plan.has_basis else {}
         extra |= {"ended": self.why_stopped or state.finished} if phase == "postprocess" else {}
         extra |= {"finish": True} if phase == "iteration" and self.settled else {}

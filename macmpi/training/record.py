@@ -188,17 +188,13 @@ def changed(sizes: Iterable[int], record: dict[str, Any]) -> str:
 
 
 def closing(
-    state: State,
-    errors: Errors,
-    text: MethodText,
-    best: Best,
-    scores: Numbers | Labels | None = None,
-    diverged: bool = False,
+    state: State, errors: Errors, text: MethodText, best: Best, scores: Sequence[str] = (), diverged: bool = False
 ) -> list[str]:
     """Writes how the run ended, and the model's weights and their scores at the validation points.
 
     errors: the errors at the end.
     best: the weights of the model, unless a refit replaces them.
+    scores: the lines of these scores.
     """
     reason = {"converged": text.settled, "max_iterations": "the last iteration allowed"}
     head = "went wrong" if diverged else "finished"
@@ -211,8 +207,7 @@ def closing(
         lines.append("  nothing better than a constant was learnt from these points: the model predicts that constant")
     elif not best.last:
         lines.append(f"  {f'the best, iteration {best.iteration}':28s} E1 {Error.of(best.errors)}")
-    told = scores.lines() if scores else []
-    return lines + [f"  {'' if i else 'validation points':28s} {line}" for i, line in enumerate(told)]
+    return lines + [f"  {'' if i else 'validation points':28s} {line}" for i, line in enumerate(scores)]
 
 
 # --- nets -------------------------------------------------------------------------------------------------------------

@@ -28,7 +28,6 @@ from macmpi.results import model_file
 from macmpi.results.reading import launches
 from macmpi.state import MacState, State
 from macmpi.training import checkpoint
-from macmpi.training.checkpoint import Found, keeper_of
 from macmpi.training.lock import ELSEWHERE, Lock, signs
 from macmpi.training.request import Request
 
@@ -60,7 +59,7 @@ class RunDirectory:
         self.run, self.sums = files.new_id(), dict[str, str]()
         self.again, self.finished = False, ""
         self.removed: list[Path] = []
-        self.checkpoint: Found = None
+        self.checkpoint: checkpoint.Found = None
         self.labels: dict[str, Any] = {}
         self._signs: Any = None
 
@@ -201,7 +200,7 @@ class RunDirectory:
         of = plan.begun.resolved
         labels = {files.RUN: self.run, "config": json.dumps(of.settings), **self.sums}
         try:
-            keeper_of(plan).save(self.checkpoints, state, labels, of.run.keep_checkpoints, team)
+            checkpoint.keeper_of(plan).save(self.checkpoints, state, labels, of.run.keep_checkpoints, team)
             return True
         except StorageError as error:
             if not error.agreed:
@@ -216,7 +215,7 @@ class RunDirectory:
 
         return team.from_root(failed)
 
-    def refit_of(self, of: str) -> Found:
+    def refit_of(self, of: str) -> checkpoint.Found:
         """Reads the state of a stopped refit; returns None if there is none, or if it belongs to another refit.
 
         of: as in `keep_refit`.
@@ -317,7 +316,7 @@ def check_inputs(folder: Path, inputs: Iterable[Path], of: Resolved | None = Non
             )
 
 
-def _named(resume: str, without_points: bool) -> Found:
+def _named(resume: str, without_points: bool) -> checkpoint.Found:
     """Reads the checkpoint that --resume names; "no" names none.  Raises UsageError."""
     if resume == "no":
         return None

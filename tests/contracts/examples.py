@@ -25,7 +25,7 @@ from macmpi.nets.layers.codes import Binary, OneHot, Quantiser
 from macmpi.nets.layers.convolution import Convolution, GroupedConvolution, TransposedConvolution
 from macmpi.nets.layers.fitted import GaussianBasis, Kernels, Neighbours, Trees
 from macmpi.nets.layers.masked import Masked, as_text
-from macmpi.nets.layers.pooling import AveragePooling, MaxPooling, SumPooling
+from macmpi.nets.layers.patches import AveragePooling, MaxPooling, SumPooling
 from macmpi.nets.layers.recurrent import FirstState, Remember
 from macmpi.nets.losses import LOSSES, Loss, Metric, metric, times
 from macmpi.reductions import OverPoints, sum_over

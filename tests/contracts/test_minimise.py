@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,16 +9,17 @@ import pytest
 from covering import each
 from numpy.testing import assert_allclose, assert_array_equal
 
-from macmpi.solvers.descent import LBFGS, Conjugate, Direction, Gradients, Newton, Values, line_search, minimise
+from macmpi.solvers.descent import Conjugate, Descent, Gradients, Values, line_search
+from macmpi.solvers.gradient_solvers import LBFGSZ, ConjugateGradientZ, TruncatedNewton
 from macmpi.typing import Array
 
 pytestmark = pytest.mark.filterwarnings("error")
 
-DIRECTIONS: dict[str, Callable[[], Direction]] = {
-    "steepest": Direction,
-    "conjugate": Conjugate,
-    "L-BFGS": LBFGS,
-    "Newton": Newton,
+DESCENTS: dict[str, type[Descent]] = {
+    "steepest": Descent,
+    "conjugate": ConjugateGradientZ,
+    "L-BFGS": LBFGSZ,
+    "Newton": TruncatedNewton,
 }
 
 
@@ -73,12 +73,12 @@ def valleys(random: np.random.Generator, m: int = 4) -> Rows:
     return Rows(start, lambda X: gradients(X)[0], gradients, np.ones((m, 2)))
 
 
-name = each(DIRECTIONS)
+name = each(DESCENTS)
 
 
 @pytest.fixture
-def make(name: str) -> Callable[[], Direction]:
-    return DIRECTIONS[name]
+def kind(name: str) -> type[Descent]:
+    return DESCENTS[name]
 
 
 @pytest.fixture(params=[quadratics, valleys], ids=["quadratics", "valleys"])
@@ -86,35 +86,35 @@ def rows(request: pytest.FixtureRequest, random: np.random.Generator) -> Rows:
     return request.param(random)  # type: ignore[no-any-return]
 
 
-def run(make: Callable[[], Direction], rows: Rows, iterations: int, halvings: int = 20) -> tuple[Array, Array]:
-    return minimise(make(), rows.values, rows.gradients, rows.start, iterations, halvings, 0.0)
+def run(kind: type[Descent], rows: Rows, iterations: int) -> tuple[Array, Array]:
+    return kind(iterations, 0.0, 20).minimise(rows.values, rows.gradients, rows.start)
 
 
-def test_no_row_rises(make: Callable[[], Direction], rows: Rows) -> None:
+def test_no_row_rises(kind: type[Descent], rows: Rows) -> None:
     before = rows.values(rows.start)
     for iterations in (0, 1, 2, 7, 40):
-        X, f = run(make, rows, iterations)
+        X, f = run(kind, rows, iterations)
         assert_allclose(f, rows.values(X), rtol=1e-12)
         assert (f <= before).all()
         before = np.minimum(before, f * (1.0 + 1e-14))
 
 
-def test_every_iteration_lowers_what_can_fall(make: Callable[[], Direction], rows: Rows) -> None:
-    first, before = run(make, rows, 1)[1], rows.values(rows.start)
+def test_every_iteration_lowers_what_can_fall(kind: type[Descent], rows: Rows) -> None:
+    first, before = run(kind, rows, 1)[1], rows.values(rows.start)
     away = (rows.start != rows.minima).any(axis=1)
     assert_array_equal(first < before, away)
 
 
-def test_a_quadratic_ends_at_its_minimum(make: Callable[[], Direction], random: np.random.Generator) -> None:
+def test_a_quadratic_ends_at_its_minimum(kind: type[Descent], random: np.random.Generator) -> None:
     rows = quadratics(random)
-    X, f = run(make, rows, 400)
+    X, f = run(kind, rows, 400)
     assert_allclose(f, 1.0, rtol=0.0, atol=1e-12)
     assert_allclose(X[2:], rows.minima[2:], rtol=0.0, atol=1e-5)
 
 
 def test_conjugate_directions_are_those_of_polak_and_ribiere(random: np.random.Generator) -> None:
     """d = -g + max(0, g . (g - g_old) / g_old . g_old) d_old, row by row; a row whose gradient stays begins again."""
-    direction, (old, new) = DIRECTIONS["conjugate"](), random.normal(size=(2, 5, 4))
+    direction, (old, new) = Conjugate(), random.normal(size=(2, 5, 4))
     new[0], new[1] = old[0], 0.5 * old[1]
     assert_array_equal(direction.next(old, old), -old)
     beta = np.maximum(0.0, np.sum(new * (new - old), axis=1) / np.sum(old * old, axis=1))
@@ -125,15 +125,15 @@ def test_conjugate_directions_are_those_of_polak_and_ribiere(random: np.random.G
 def test_curvature_pays(random: np.random.Generator) -> None:
     """On an ill-conditioned quadratic conjugate gradients and L-BFGS leave steepest descent far behind."""
     rows = quadratics(random, condition=1e4).take([3])
-    left = {name: float(run(make, rows, 30)[1][0]) - 1.0 for name, make in DIRECTIONS.items()}
+    left = {name: float(run(kind, rows, 30)[1][0]) - 1.0 for name, kind in DESCENTS.items()}
     assert left["conjugate"] < 1e-2 * left["steepest"]
     assert left["L-BFGS"] < 1e-2 * left["steepest"]
 
 
-def test_a_row_alone_has_the_answer_that_it_has_among_others(make: Callable[[], Direction], rows: Rows) -> None:
-    whole, f = run(make, rows, 6)
+def test_a_row_alone_has_the_answer_that_it_has_among_others(kind: type[Descent], rows: Rows) -> None:
+    whole, f = run(kind, rows, 6)
     for some in ([0], [1], [3], [2, 0], [3, 1]):
-        X, g = run(make, rows.take(some), 6)
+        X, g = run(kind, rows.take(some), 6)
         assert_allclose(X, whole[some], rtol=0.0, atol=1e-9)
         assert_allclose(g, f[some], rtol=1e-9)
 
@@ -145,9 +145,9 @@ def test_a_row_stops_once_it_falls_by_less_than_the_tolerance(random: np.random.
         calls.append(1)
         return rows.gradients(X)
 
-    minimise(LBFGS(), rows.values, gradients, rows.start, 200, 20, 0.5)
+    LBFGSZ(200, 0.5, 20).minimise(rows.values, gradients, rows.start)
     strict = len(calls)
-    minimise(LBFGS(), rows.values, gradients, rows.start, 200, 20, 0.0)
+    LBFGSZ(200, 0.0, 20).minimise(rows.values, gradients, rows.start)
     assert strict < len(calls) - strict
 
 
@@ -156,7 +156,7 @@ def test_a_row_stops_once_it_falls_by_less_than_the_tolerance(random: np.random.
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
 def test_trial_values_that_are_no_numbers_are_stepped_back_from(
-    bad: float, make: Callable[[], Direction], random: np.random.Generator
+    bad: float, kind: type[Descent], random: np.random.Generator
 ) -> None:
     """Beyond a wall the objective is not finite; the minimum lies before it."""
     rows = quadratics(random)
@@ -165,25 +165,25 @@ def test_trial_values_that_are_no_numbers_are_stepped_back_from(
     def values(X: Array) -> Array:
         return np.where(np.abs(X).max(axis=1) > reach, bad, rows.values(X))
 
-    X, f = minimise(make(), values, rows.gradients, rows.start, 400, 30, 0.0)
+    X, f = kind(400, 0.0, 30).minimise(values, rows.gradients, rows.start)
     assert np.isfinite(X).all()
     assert_allclose(f, 1.0, rtol=0.0, atol=1e-9)
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_a_row_that_starts_without_a_finite_gradient_harms_no_other(
-    bad: float, make: Callable[[], Direction], random: np.random.Generator
+    bad: float, kind: type[Descent], random: np.random.Generator
 ) -> None:
     """And stays where it is."""
     rows = quadratics(random)
-    whole, _ = run(make, rows, 5)
+    whole, _ = run(kind, rows, 5)
 
     def gradients(X: Array) -> tuple[Array, Array]:
         f, G = rows.gradients(X)
         G[1, 2] = bad
         return f, G
 
-    X, f = minimise(make(), rows.values, gradients, rows.start, 5, 20, 0.0)
+    X, f = kind(5, 0.0, 20).minimise(rows.values, gradients, rows.start)
     others = [0, 2, 3, 4, 5]
     assert_allclose(X[others], whole[others], rtol=0.0, atol=1e-12)
     assert_array_equal(X[1], rows.start[1])
@@ -191,14 +191,14 @@ def test_a_row_that_starts_without_a_finite_gradient_harms_no_other(
 
 
 @pytest.mark.parametrize(("dtype", "tiny"), [(np.float64, 1e-155), (np.float32, 1e-20)])
-def test_a_gradient_that_vanishes_keeps_its_row(dtype: type, tiny: float, make: Callable[[], Direction]) -> None:
+def test_a_gradient_that_vanishes_keeps_its_row(dtype: type, tiny: float, kind: type[Descent]) -> None:
     """Its squares are close to the smallest number there is; the other row goes on."""
     scales, start = np.array([1.0, 3.0, 10.0], dtype), np.array([[1.0] * 3, [tiny] * 3], dtype)
 
     def gradients(X: Array) -> tuple[Array, Array]:
         return np.einsum("mp,p,mp->m", X, scales, X) / 2, X * scales
 
-    X, f = minimise(make(), lambda X: gradients(X)[0], gradients, start, 20, 20, 0.0)
+    X, f = kind(20, 0.0, 20).minimise(lambda X: gradients(X)[0], gradients, start)
     assert (np.abs(X) <= np.abs(start)).all()
     assert f[0] < 1e-2
 

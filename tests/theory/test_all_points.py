@@ -47,7 +47,7 @@ def method_of(
 
 
 def points_of(method: AllPoints, state: State, ridge: float, damping: float) -> Points:
-    rows = method.minibatches.drawn(0, 0)
+    rows = method.schedule.drawn(0, 0)
     passed = method._pass(rows, state)
     return Points(rows, passed.tapes, passed.n, ridge, damping)
 
@@ -120,7 +120,7 @@ def test_the_metric_and_the_gram_of_one_point_are_the_dense_matrix() -> None:
     method = AllPoints(like.plan, replace(like.data, X=X, Y=Y), Team())
     state = method.start(2.0, False, 1)
     moved(state)
-    passed = method._pass(method.minibatches.drawn(0, 0), state)
+    passed = method._pass(method.schedule.drawn(0, 0), state)
     method.curvature.note(passed.tapes, passed.probed, state)
     method.curvature.refresh(passed.tapes, passed.probed, 0.05, state)
     H, g = dense(method, state.weights, X[:1], Y[:1])

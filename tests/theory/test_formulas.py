@@ -32,7 +32,7 @@ from macmpi.methods.embedding import affinities, elastic_energy, principal_codes
 from macmpi.nets.layers.activation import Activation, Softmax
 from macmpi.nets.layers.convolution import Convolution
 from macmpi.nets.layers.fitted import GaussianBasis
-from macmpi.nets.layers.pooling import AveragePooling, MaxPooling
+from macmpi.nets.layers.patches import AveragePooling, MaxPooling
 from macmpi.nets.losses import LOSSES
 from macmpi.state import State
 from macmpi.typing import Array

@@ -445,7 +445,7 @@ def test_an_epoch_goes_on_from_its_position() -> None:
     later = copy.deepcopy(state)
     method.sweep(state)
     for position in range(2):
-        method.step(method.minibatches.drawn(0, position), later)
+        method.step(method.schedule.drawn(0, position), later)
         later.position = position + 1
     method.sweep(later)
     np.testing.assert_array_equal(state.weights, later.weights)
@@ -455,15 +455,15 @@ def test_an_epoch_goes_on_from_its_position() -> None:
 @pytest.mark.parametrize(("n", "parts", "batch"), [(90, 2, 30), (91, 4, 13), (50, 7, 32), (33, 1, 8)])
 def test_an_epoch_takes_every_point_once_each_from_its_own_part(n: int, parts: int, batch: int) -> None:
     method, _ = method_of(n=n, parts=parts, batch=batch)
-    steps, drawn = method.minibatches.of_epoch(0), []
+    steps, drawn = method.schedule.of_epoch(0), []
     for place in range(steps):
-        minibatch = method.minibatches.drawn(0, place)
+        minibatch = method.schedule.drawn(0, place)
         for i, rows in minibatch.items():
             assert ((rows >= method.rows[i].start) & (rows < method.rows[i].stop)).all()
         drawn += [row for rows in minibatch.values() for row in rows]
         assert abs(sum(len(rows) for rows in minibatch.values()) - n / steps) <= parts
     assert sorted(drawn) == list(range(n))
-    first, second = (method.minibatches.drawn(iteration, 0)[0] for iteration in (0, 1))
+    first, second = (method.schedule.drawn(iteration, 0)[0] for iteration in (0, 1))
     assert not np.array_equal(first, second)
 
 
@@ -483,7 +483,7 @@ def test_an_epoch_after_lost_weights_begins_again_at_the_best_ones(validation: f
     assert_array_equal(state.history.best_weights, best)
     taken, damping = state.own.steps, state.own.damping
     method.sweep(state)
-    steps = method.minibatches.of_epoch(1)
+    steps = method.schedule.of_epoch(1)
     assert state.own.steps == (steps if lost else taken + steps)
     if lost:
         other, fresh = method_of()
@@ -516,7 +516,7 @@ def test_a_step_gone_wrong_is_taken_back() -> None:
 @pytest.mark.parametrize(("records", "iterations"), [(1, 1), (2, 2), (4, 4), (7, 7), (9, 9), (1000, 9)])
 def test_iterations_share_the_minibatches_of_each_epoch(records: int, iterations: int) -> None:
     """Each at most one more than another, none of an epoch whose minibatches have not grown without any."""
-    minibatches = method_of(batch=10, batch_max=45, grow_every=3, records=records)[0].minibatches
+    minibatches = method_of(batch=10, batch_max=45, grow_every=3, records=records)[0].schedule
     for epoch in (0, 1, 5, 100):
         own = range(epoch * iterations, (epoch + 1) * iterations)
         places = [minibatches.of_iteration(i) for i in own]
@@ -528,7 +528,7 @@ def test_iterations_share_the_minibatches_of_each_epoch(records: int, iterations
 @pytest.mark.parametrize(("lowest", "more"), [(7, 90), (7, 23), (89, 90)])
 def test_minibatches_are_smaller_from_a_stall_of_the_validation_error_to_the_next(lowest: int, more: int) -> None:
     """Twice the first size at most, and what an epoch has does not depend on errors behind its beginning."""
-    minibatches = method_of(batch=9, batch_max=45, grow_every=3, records=2)[0].minibatches
+    minibatches = method_of(batch=9, batch_max=45, grow_every=3, records=2)[0].schedule
     usual = [minibatches.of_epoch(epoch) for epoch in range(60)]
     errors = np.r_[np.arange(90.0, 90.0 - lowest, -1.0), np.full(91 - lowest, 90.0 - lowest)]
     begun = []

@@ -55,7 +55,7 @@ class AllPoints(Stochastic):
 
         Cost: nine passes through the net, and four for each CG iteration.
         """
-        own, ridge, rows = state.own, self.ridge.at(state.own.steps), self.minibatches.drawn(state.iteration, 0)
+        own, ridge, rows = state.own, self.ridge.at(state.own.steps), self.schedule.drawn(state.iteration, 0)
         passed = self._passed or self._pass(rows, state)
         error, before = self._objective(passed, ridge, state), state.weights.copy()
         points = Points(rows, passed.tapes, passed.n, ridge, self.damping.of_length(own.damping, passed.loss) + ridge)
@@ -70,9 +70,8 @@ class AllPoints(Stochastic):
             self._passed = None  # frees the tapes before the next ones are made
             self._passed = self._pass(rows, state)
             if (fallen := error - self._objective(self._passed, ridge, state)) > 0.0:
-                own.damping = self.damping.adapted(
-                    own.damping, 0.0 if halvings else fallen / predicted, tuned.ADAPTED_WHOLE
-                )
+                ratio = 0.0 if halvings else fallen / predicted
+                own.damping = self.damping.adapted(own.damping, ratio, tuned.ADAPTED_WHOLE)
                 break
             own.step *= 0.5
         else:

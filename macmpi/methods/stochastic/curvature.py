@@ -17,7 +17,6 @@ from macmpi.methods.stochastic.schedule import Running
 from macmpi.nets.design import at, gram
 from macmpi.parallel import tiles
 from macmpi.parallel.shared_work import DoubleBuffer, Products, RowMaker, Sum, TreeSum, share_on_node
-from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
 from macmpi.plan.directions import CurvatureForms, Layout, Pair, Sides, assign_inverses, inverse_flops
 from macmpi.plan.plan import Plan
@@ -44,7 +43,7 @@ class RunningCurvature:
     sides: Sides = ()
     """For each layer, whether the inverses of M and of G are applied to the factors of gradients at present."""
 
-    def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, Tile], tree: TreeSum) -> None:
+    def __init__(self, plan: Plan, forms: CurvatureForms, rows: dict[int, tiles.Tile], tree: TreeSum) -> None:
         self.plan, self.forms, self.rows, self.sum = plan, forms, rows, tree
         self.whole = plan.resolved.whole_steps
         self.team = tree.team
@@ -170,9 +169,9 @@ class RunningCurvature:
         flat, spectra = state.own.inverses, state.own.spectra
         if self._bound is None or self._bound[0] is not flat or self._bound[1] is not spectra:
             self._bound = flat, spectra
-            blocks = self.layout.square_blocks(flat), self.layout.spectrum_blocks(spectra)
-            for layer, squares, values in zip(self._layers, *blocks, strict=True):
-                layer.bind(squares, values)
+            pairs = zip(self._layers, self.layout.square_blocks(flat), self.layout.spectra, strict=True)
+            for layer, squares, (of_G, of_M) in pairs:
+                layer.bind(squares, (spectra[of_G], spectra[of_M]))
         return self._layers
 
     def _pairs(self, tapes: Tapes, probed: float, state: Running) -> dict[int, Pair]:

@@ -134,8 +134,7 @@ class LowRank:
 
     @cached_property
     def _scaled(self) -> Array:
-        found: Array = self.U * self.shares[:-1]
-        return found
+        return self.U * self.shares[:-1]
 
 
 Inverse: TypeAlias = Dense | LowRank

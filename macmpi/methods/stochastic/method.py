@@ -26,7 +26,7 @@ from macmpi.methods.stochastic import moves as moving
 from macmpi.methods.stochastic import start as opening
 from macmpi.methods.stochastic.curvature import RunningCurvature
 from macmpi.methods.stochastic.passes import FACTS, Drawn, GaussNewton, MinibatchPass, Passed, Points
-from macmpi.methods.stochastic.schedule import Damping, Due, Minibatches, RidgeSchedule, Running, Schedule, steadied
+from macmpi.methods.stochastic.schedule import Damping, Due, RidgeSchedule, Running, Schedule, steadied
 from macmpi.parallel.clock import now
 from macmpi.parallel.shared_work import TreeSum
 from macmpi.parallel.team import Team
@@ -48,9 +48,8 @@ class Stochastic(TrainingMethod[StochasticState]):
         super().__init__(plan, data, team)
         keys, self.partition = plan.resolved.stochastic, plan.work.parts
         self.rows = {b: Tile(own[0].start, own[-1].stop) for b, own in self.partition.blocks_of(team.rank)}
-        self.minibatches = Minibatches(plan, self.rows)
-        forms, batch = forms_of(plan), self.minibatches.points(0)
-        count = plan.offsets.weights[-1]
+        forms, count = forms_of(plan), plan.offsets.weights[-1]
+        self.schedule = Schedule(plan, self.rows, forms.dense_autoencoder)
         widest = count + FACTS, sum(d * d for _, d in plan.chain.block_shapes)
         gradients, self.sum = (TreeSum(len(self.partition.blocks), team, plan.dtype.itemsize * w) for w in widest)
         self.curvature = RunningCurvature(plan, forms, self.rows, self.sum)
@@ -60,8 +59,8 @@ class Stochastic(TrainingMethod[StochasticState]):
         self.moves = moving.Moves(team, self.directions.places)
         classes = plan.chain.n_out if plan.resolved.loss.labels else 0
         slope = team.from_root(lambda: opening.share(plan.chain) * opening.slope(plan.chain))
+        batch = self.schedule.points(0)
         self.damping = Damping(classes, slope, keys.damping, data.autoencoder, batch, forms.dense_autoencoder)
-        self.schedule = Schedule(self.minibatches, keys.averaging, forms.dense_autoencoder)
         heavy = None if data.weights is None else data.weights * (plan.n_train / self.parts.points.total_weight)
         self.passes = MinibatchPass(data, self.curvature, gradients, heavy)
         self.unridged = data.autoencoder and not self.ridge.at(0)  # an autoencoder without a ridge
@@ -70,7 +69,7 @@ class Stochastic(TrainingMethod[StochasticState]):
     def text(self) -> MethodText:
         """Names the sizes of minibatches, the averaging and the first damping.  Collective: no."""
         iterations = self.plan.resolved.schedule.max_iterations
-        first, last = (int(self.minibatches.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
+        first, last = (int(self.schedule.points(iteration)) for iteration in (0, max(iterations - 1, 0)))
         sizes = f"{first}" if first == last else f"{first} to {last}"
         idle, parts = sum(not rows for rows in self.plan.work.parts.row_counts), len(self.partition.blocks)
         lazy = f"; {idle} of {self.team.size} ranks mostly wait: stochastic.parts = {parts}" if idle else ""
@@ -158,14 +157,14 @@ class Stochastic(TrainingMethod[StochasticState]):
         If the previous iteration has lost the weights (`is_lost`), it begins at the best weights, with more damping.
         """
         if self.unridged:
-            self.minibatches.watch(state.history.errors)
-        places = self.minibatches.of_iteration(state.iteration)
+            self.schedule.watch(state.history.errors)
+        places = self.schedule.of_iteration(state.iteration)
         self.directions.assign(self._scaled_points(state.iteration))
         self.moves.places = self.directions.places
         if state.position == 0 and moving.is_lost(self.parts, state):
             moving.begin_again(self.moves, state)
         while state.position < len(places):
-            whole = self.step(self.minibatches.drawn(state.iteration, places[state.position]), state)
+            whole = self.step(self.schedule.drawn(state.iteration, places[state.position]), state)
             state.position += 1
             if whole and state.position < len(places):
                 self._complete(state)
@@ -209,7 +208,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         return due.refresh
 
     def _ridge(self, iteration: int) -> float:
-        return self.ridge.at(self.minibatches.epoch(iteration))
+        return self.ridge.at(self.schedule.epoch(iteration))
 
     def _scaled_points(self, iteration: int) -> float:
         """Returns the points of a minibatch, by which `Directions.assign` chooses where inverses are applied.
@@ -218,7 +217,7 @@ class Stochastic(TrainingMethod[StochasticState]):
         to whole gradients.
         """
         whole = self.plan.resolved.whole_steps or self._ridge(iteration)
-        return np.inf if whole else self.minibatches.points(iteration)
+        return np.inf if whole else self.schedule.points(iteration)
 
     def _look(self, rows: Drawn, due: Due, ridge: float, state: Running) -> Passed:
         """Passes a minibatch through the net; computes slopes too unless inverses are due.  Collective: yes."""
@@ -317,7 +316,7 @@ class Stream(Stochastic):
         own.grams[:new] += (grams[:new] - own.grams[:new]) * (before / (before + n))
         own.damping, own.length, own.measured, own.level, steps = numbers.tolist()
         own.steps = int(steps)
-        first = self.passes.losses(self.minibatches.drawn(0, 0), replace(state, weights=own.average))
+        first = self.passes.losses(self.schedule.drawn(0, 0), replace(state, weights=own.average))
         own.level = max(own.level, first.loss)
 
 

@@ -156,8 +156,7 @@ def probed_of(n: int, weights: Array | None, most: int, ordered: bool = False) -
     sums = np.cumsum(weights)
     count = most if n and sums[-1] > 0.0 else 0
     marks = (np.arange(count) + 0.5) / most
-    found: Array = np.minimum(np.searchsorted(sums, marks * (sums[-1] if n else 0.0)), n - 1)
-    return found
+    return np.minimum(np.searchsorted(sums, marks * (sums[-1] if n else 0.0)), n - 1)
 
 
 def put_slopes(seen: Seen, inverses: Sequence[Sequence[Inverse]], sides: Sides, out: Sequence[Array]) -> None:

@@ -21,7 +21,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from macmpi.methods.stochastic import start as opening
 from macmpi.parallel.streams import stream
 from macmpi.parallel.tiles import Tile
 from macmpi.plan import tuned
-from macmpi.plan.directions import least_part, minibatches_of
+from macmpi.plan.directions import minibatches_of
 from macmpi.plan.plan import Plan
 from macmpi.state import State, StochasticState
 from macmpi.typing import Array
@@ -67,16 +67,19 @@ class Due(NamedTuple):
         return cls(fresh, refresh, eigenvectors, note, measure, adapt=(steps + 1) % tuned.ADAPTED == 0)
 
 
-class Minibatches:
-    """Knows how many minibatches each epoch has, and draws this rank's points of each.
+class Schedule:
+    """Schedules minibatches: how many each epoch has, this rank's points of each, and their momentum and averaging.
 
     An iteration takes one of `records` equal shares of an epoch's minibatches.
-    own: the points of each of this rank's parts.  Collective: no.
+    own: the points of each of this rank's parts.
+    dense_autoencoder: the net is an autoencoder of dense layers; momentum is then larger, since the model of such nets
+        is the best.
+    Collective: no.
     """
 
-    def __init__(self, plan: Plan, own: Mapping[int, Tile]) -> None:
+    def __init__(self, plan: Plan, own: Mapping[int, Tile], dense_autoencoder: bool) -> None:
         self.plan, self.keys, self.own = plan, plan.resolved.stochastic, own
-        self._of_epoch = cache(partial(minibatches_of, plan, least=least_part(plan)))
+        self.dense_autoencoder, self._of_epoch = dense_autoencoder, cache(partial(minibatches_of, plan))
         self._smaller = math.inf, math.inf
         self.iterations = min(self.keys.records, self.of_epoch(0))
         self._orders: tuple[int, dict[int, Array]] = (-1, {})
@@ -136,33 +139,11 @@ class Minibatches:
         count, orders = self.of_epoch(epoch), self._orders[1].items()
         return {part: own[len(own) * place // count : len(own) * (place + 1) // count] for part, own in orders}
 
-
-def steadied(last: float, found: float) -> float:
-    """Returns the geometric mean of the last length and a new one, since a length from few points is noisy.
-
-    If one of the two is not positive, it returns the new one.  Collective: no.
-    """
-    return math.sqrt(last * found) if last > 0.0 and found > 0.0 else found
-
-
-@dataclass(frozen=True)
-class Schedule:
-    """Computes momentum and averaging of each iteration.  Collective: no.
-
-    asked: the share of the old average that stays in the average after a minibatch, or "auto".
-    dense_autoencoder: the net is an autoencoder of dense layers; momentum is then larger, since the model of such nets
-        is the best.
-    """
-
-    minibatches: Minibatches
-    asked: float | Literal["auto"]
-    dense_autoencoder: bool
-
     def momentum(self, iteration: int) -> float:
         """Returns the share of the last step that is added to a step of an iteration."""
         if not self.dense_autoencoder:
             return tuned.MOMENTUM
-        grown = self.minibatches.points(iteration) / self.minibatches.points(0) - 1.0
+        grown = self.points(iteration) / self.points(0) - 1.0
         first = tuned.MOMENTUM_DENSE_AUTOENCODER
         return first + (tuned.MOMENTUM_GROWN - first) * min(grown, 1.0)
 
@@ -173,11 +154,11 @@ class Schedule:
         layers, and at least AVERAGE_LEAST.  For a stream, whose number of epochs is unknown, the share is 1, and `rate`
         alone decides.
         """
-        if self.asked != "auto":
-            return self.asked
-        if self.minibatches.keys.stream:
+        if self.keys.averaging != "auto":
+            return self.keys.averaging
+        if self.keys.stream:
             return 1.0
-        of_epoch = self.minibatches.of_epoch(self.minibatches.epoch(iteration) if self.dense_autoencoder else 0)
+        of_epoch = self.of_epoch(self.epoch(iteration) if self.dense_autoencoder else 0)
         return 1.0 - 1.0 / max(of_epoch / 2, tuned.AVERAGE_LEAST)
 
     def rate(self, state: Running) -> float:
@@ -187,7 +168,7 @@ class Schedule:
         part, except for autoencoders of dense layers.  Before the first step the share is 0.
         """
         steps = state.own.steps
-        longer = self.minibatches.keys.stream and not self.dense_autoencoder
+        longer = self.keys.stream and not self.dense_autoencoder
         window = tuned.AVERAGE_WINDOW / (2.0 if longer else 1.0)
         return max(1.0 - self.averaging(state.iteration), window / (steps - 1 + window)) if steps else 0.0
 
@@ -195,6 +176,14 @@ class Schedule:
         """Writes the averaging in the first and in the last of some iterations, for the log."""
         shares = [f"{self.averaging(iteration):.3g}" for iteration in (0, max(iterations - 1, 0))]
         return f"averaging {' to '.join(dict.fromkeys(shares))}"
+
+
+def steadied(last: float, found: float) -> float:
+    """Returns the geometric mean of the last length and a new one, since a length from few points is noisy.
+
+    If one of the two is not positive, it returns the new one.  Collective: no.
+    """
+    return math.sqrt(last * found) if last > 0.0 and found > 0.0 else found
 
 
 @dataclass(frozen=True)

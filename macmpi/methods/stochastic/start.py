@@ -57,12 +57,7 @@ class Sample:
     """
 
     def __init__(
-        self,
-        data: Dataset,
-        rows: dict[int, Tile],
-        tree: TreeSum,
-        shared_matrix: SharedMatrix,
-        weights: Array | None = None,
+        self, data: Dataset, rows: dict[int, Tile], tree: TreeSum, shared_matrix: SharedMatrix, weights: Array | None
     ) -> None:
         """Takes this rank's rows of the sample.  Collective: no."""
         share = -(-tuned.START_POINTS // tree.leaves)

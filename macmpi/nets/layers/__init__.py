@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from macmpi import UsageError
-from macmpi.nets.graph import Graph as Graph
+from macmpi.nets.graph import Graph
 from macmpi.reductions import EVERY
 from macmpi.typing import Array
 
@@ -359,8 +359,7 @@ def registered(table: Mapping[str, Any], group: str, name: str) -> Any:
     raise KeyError(name)
 
 
-from macmpi.nets.layers.place import Built as Built  # noqa: E402
-from macmpi.nets.layers.place import Place as Place  # noqa: E402
+from macmpi.nets.layers.place import Built, Place  # noqa: E402
 
 for _file in iter_modules(__path__):
     import_module(f"{__name__}.{_file.name}")

@@ -108,8 +108,7 @@ GROUP = "macmpi.activations"
 @cache
 def function(name: str) -> Function:
     """Returns an activation by its name, from FUNCTIONS or another package.  Raises KeyError.  Collective: no."""
-    found: Function = registered(FUNCTIONS, GROUP, name)
-    return found
+    return registered(FUNCTIONS, GROUP, name)
 
 
 def is_function(name: str) -> bool:

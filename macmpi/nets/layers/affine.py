@@ -41,8 +41,7 @@ class Linear(SameDerivative):
         return A @ W.T
 
     def matrix(self, W: Any) -> Array:
-        V: Array = W[:, : self.n_in]
-        return V
+        return W[:, : self.n_in]
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         return adjoint(dB, A, self.parameter_shape[1] > self.n_in)
@@ -117,8 +116,7 @@ class Transposed(SameDerivative):
         return A @ W[:, :-1]
 
     def matrix(self, W: Any) -> Array:
-        V: Array = W[:, :-1]
-        return V.T
+        return W[:, :-1].T
 
     def weight_vjp(self, W: Any, A: Array, dB: Array) -> Array:
         found = np.zeros(self.parameter_shape, dB.dtype)

@@ -212,8 +212,7 @@ class Add(Rearranging):
         return self.size
 
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
-        found: Array = A[:, : self.size] + A[:, self.size :]
-        return found
+        return A[:, : self.size] + A[:, self.size :]
 
     def export(self, g: Graph, A: str, W: Any) -> str:
         return g.node("Add", g.columns(A, 0, self.size), g.columns(A, self.size, 2 * self.size))

@@ -14,8 +14,7 @@ from macmpi.nets.design import adjoint, apply, column_sums
 from macmpi.nets.graph import numbered
 from macmpi.nets.layers import Built, Graph, Place, SameDerivative, Shape, Sparse, Tangent
 from macmpi.nets.layers.activation import Activation, Softmax
-from macmpi.nets.layers.patches import Patches
-from macmpi.nets.layers.pooling import pooling
+from macmpi.nets.layers.patches import Patches, pooling
 from macmpi.typing import Array
 
 CACHED = 2**17

@@ -121,8 +121,7 @@ class Kernels(Map):
         return self.basis.pullback(W[:, : self.n_in], A, V @ M @ V.T)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
-        found = self.basis.export(g, A, W[:, : self.n_in])
-        return g.node("Gemm", found, g.constant(W[:, self.n_in :]))
+        return g.node("Gemm", self.basis.export(g, A, W[:, : self.n_in]), g.constant(W[:, self.n_in :]))
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,7 @@ class Neighbours(Map):
     def forward(self, W: Any, A: Array, out: Array | None = None) -> Array:
         k = min(self.k, self.examples)
         nearest = np.argpartition(squared_distances(A, W[:, : self.n_in]), k - 1, axis=1)[:, :k]
-        found: Array = W[:, self.n_in :][np.sort(nearest, axis=1)].mean(axis=1)
-        return found.astype(A.dtype, copy=False)
+        return W[:, self.n_in :][np.sort(nearest, axis=1)].mean(axis=1).astype(A.dtype, copy=False)
 
     def export(self, g: Graph, A: str, W: Any) -> str:
         """Adds a TopK, which finds the nearest examples, and the mean of their values."""

@@ -39,8 +39,7 @@ class Masked(Sparse, Affine):
     @property
     def fan_in(self) -> Array:
         """The number of inputs that each unit reads, (n_out, 1)."""
-        read: Array = self.connected[:, :-1].sum(axis=1, keepdims=True)
-        return read
+        return self.connected[:, :-1].sum(axis=1, keepdims=True)
 
 
 def as_text(connections: Array) -> str:
@@ -61,8 +60,7 @@ def from_text(text: str, units: int, inputs: int) -> Array:
         raise ValueError("its connections are damaged") from None
     if len(packed) != size:
         raise ValueError(f"its connections are not those of {units} units and {inputs} inputs")
-    bits = np.unpackbits(np.frombuffer(packed, np.uint8), count=units * inputs)
-    return bits.reshape(units, inputs).astype(bool)
+    return np.unpackbits(np.frombuffer(packed, np.uint8), count=units * inputs).reshape(units, inputs).astype(bool)
 
 
 @lru_cache(maxsize=64)
@@ -94,8 +92,7 @@ def _connections(asked: Asked, place: Place) -> Array:
         found = _local(asked, place.shape, key)
     else:
         return _given(asked, inputs, key)
-    marks: Array = found[np.arange(asked.units) * asked.masks // asked.units]
-    return marks
+    return found[np.arange(asked.units) * asked.masks // asked.units]
 
 
 def drawn(masks: int, inputs: int, count: int, seed: int, number: int) -> Array:
@@ -115,8 +112,7 @@ def _windows(masks: int, inputs: int, width: int) -> Array:
     """Places evenly spaced windows of `width` neighbouring inputs, from the first to the last one: (masks, inputs)."""
     starts = np.arange(masks) * (inputs - width) // max(masks - 1, 1)
     offset = np.arange(inputs) - starts[:, None]
-    found: Array = (offset >= 0) & (offset < width)
-    return found
+    return (offset >= 0) & (offset < width)
 
 
 def _local(asked: Asked, shape: Shape, key: str) -> Array:

@@ -95,7 +95,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Built:
-    """A layer as its file builds it.
+    """A layer as its file builds it, and then with the maps of its skips.
 
     maps: its maps up to its site.
     pooled: the maps that pool its images after the site; the next layer begins with them.
@@ -104,6 +104,7 @@ class Built:
     apart: the number of maps from one of these sites to the next.
     blocks: the parameter block of each map, counted from 0, where maps share blocks; otherwise ().
     reads: the columns of the data that each map reads, or None; () if none reads data.
+    added: the number of `maps` at the end that add skips.
     """
 
     maps: list[Map]
@@ -113,3 +114,4 @@ class Built:
     apart: int = 2
     blocks: tuple[int | None, ...] = ()
     reads: tuple[Columns | None, ...] = ()
+    added: int = 0

@@ -71,8 +71,7 @@ class Remember(Rearranging):
         return np.hstack([h, x, p, h])
 
     def back(self, dB: Array) -> Array:
-        ends = np.cumsum([self.units, self.inputs, self.past])
-        h, x, p, again = np.split(dB, ends, axis=1)
+        h, x, p, again = np.split(dB, np.cumsum([self.units, self.inputs, self.past]), axis=1)
         return np.hstack([h + again, p, x])
 
 

@@ -113,25 +113,18 @@ class Loss:
         raise NotImplementedError
 
 
-from macmpi.nets.losses.by_output import LINKS as LINKS  # noqa: E402
-from macmpi.nets.losses.by_output import Absolute, Huber, Logistic, Poisson  # noqa: E402
-from macmpi.nets.losses.by_output import ByOutput as ByOutput  # noqa: E402
-from macmpi.nets.losses.by_output import Metric as Metric  # noqa: E402
-from macmpi.nets.losses.by_output import Squared as Squared  # noqa: E402
-from macmpi.nets.losses.by_output import dense as dense  # noqa: E402
-from macmpi.nets.losses.by_output import metric as metric  # noqa: E402
-from macmpi.nets.losses.by_output import times as times  # noqa: E402
-from macmpi.nets.losses.cross_entropy import CrossEntropy as CrossEntropy  # noqa: E402
-from macmpi.nets.losses.weighted import for_weights as for_weights  # noqa: E402
-from macmpi.nets.losses.weighted import weighted as weighted  # noqa: E402
+from macmpi.nets.losses import by_output  # noqa: E402
+from macmpi.nets.losses.by_output import LINKS, ByOutput, Metric, Squared, dense, metric, times  # noqa: E402
+from macmpi.nets.losses.cross_entropy import CrossEntropy  # noqa: E402
+from macmpi.nets.losses.weighted import for_weights, weighted  # noqa: E402
 
 LOSSES: dict[str, Loss] = {
     "squared": Squared(),
     "cross_entropy": CrossEntropy(),
-    "logistic": Logistic(),
-    "poisson": Poisson(),
-    "huber": Huber(),
-    "absolute": Absolute(),
+    "logistic": by_output.Logistic(),
+    "poisson": by_output.Poisson(),
+    "huber": by_output.Huber(),
+    "absolute": by_output.Absolute(),
 }
 
 GROUP = "macmpi.losses"
@@ -143,8 +136,7 @@ def loss_named(name: str) -> Loss:
 
     Collective: no.
     """
-    found: Loss = registered(LOSSES, GROUP, "squared" if name == "auto" else name)
-    return found
+    return registered(LOSSES, GROUP, "squared" if name == "auto" else name)
 
 
 def loss_of(config: Config, sizes: Sizes | None = None) -> Loss:

@@ -75,8 +75,7 @@ class ByOutput(Loss):
         raise NotImplementedError
 
     def value(self, Y: Array, F: Array) -> Array:
-        found: Array = self._where_seen(self.values, Y, F).sum(axis=1)
-        return found
+        return self._where_seen(self.values, Y, F).sum(axis=1)
 
     def residual(self, Y: Array, F: Array) -> Array:
         return -self._where_seen(self.slopes, Y, F)

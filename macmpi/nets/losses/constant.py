@@ -73,8 +73,7 @@ def start_targets(loss: Loss, Y: Array, over: OverPoints, weights: Array | None 
     if loss.link != "identity":
         return F
     n, _, curvature = over(lambda rows: _sums(loss, Y[rows], c, at(weights, rows)))
-    found: Array = F + loss.residual(_wide(Y), F) * (n / np.maximum(curvature, NEAR))
-    return found
+    return F + loss.residual(_wide(Y), F) * (n / np.maximum(curvature, NEAR))
 
 
 def _sums(loss: Loss, Y: Array, c: Array, weights: Array | None) -> tuple[Array, Array, Array]:

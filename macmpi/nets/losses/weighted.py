@@ -56,8 +56,7 @@ class Weighted:
 
     def value(self, Y: Array, F: Array) -> Array:
         """Computes w_n times the loss of each point: (n,)."""
-        found: Array = self._column(F)[:, 0] * self.loss.value(Y, F)
-        return found
+        return self._column(F)[:, 0] * self.loss.value(Y, F)
 
     def residual(self, Y: Array, F: Array) -> Array:
         """Computes minus the gradient with respect to F: (n, L)."""
@@ -93,8 +92,7 @@ def for_weights(loss: Any, weights: int) -> Loss:
 
     If each output has its own weight, it is the loss of targets [Y, V] (`WeightedOutputs`).
     """
-    found: Loss = WeightedOutputs(loss, missing=loss.missing) if weights > 1 and loss.by_output else loss
-    return found
+    return WeightedOutputs(loss, missing=loss.missing) if weights > 1 and loss.by_output else loss
 
 
 @dataclass(frozen=True)
