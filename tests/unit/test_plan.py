@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from plans import plan_of, resolved_of
 
 from macmpi.config import Config, Loss, Method, Model, Start, Stochastic, WStep, ZStep
-from macmpi.config.model import Recurrent
+from macmpi.config.model import Convolution, Recurrent
 from macmpi.data.dataset import Dataset
 from macmpi.data.scaling import Scaling
 from macmpi.mac import Mac
@@ -399,5 +399,7 @@ def test_minibatches_grow_where_they_are_few_or_the_targets_are_the_inputs(
         assert sizes[0] == min(250, max(n // share, 32))
         most = n // 5 if not few else max(n // share, min(n // 5, few))
         assert sizes[-1] == max(min(most, 1000, 10 * sizes[0]), 32)
-        shared = resolved_of(replace(config, model=Model([Recurrent(5, 2)], loss=loss)), 4, n_out, n, 11)
-        assert {shared.minibatch(n, epoch) for epoch in range(40)} == {sizes[0]}
+        for layer, image in ((Recurrent(5, 2), []), (Convolution(3, 2), [2, 2])):
+            model = Model([layer], loss=loss, image=image)
+            shared = resolved_of(replace(config, model=model), 4, n_out, n, 11)
+            assert {shared.minibatch(n, epoch) for epoch in range(40)} == {sizes[0]}
