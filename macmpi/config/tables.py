@@ -289,9 +289,9 @@ class Method(Table):
 class Stochastic(Table):
     """The table [stochastic]: minibatches, averaging, damping and ridge of stochastic MAC.
 
-    batch: the number of points of a minibatch, which is increased by the same number every `grow_every` epochs, up to
-        batch_max.  With "all", each step takes all points, and cg_iterations says how accurately its direction is
-        computed.
+    batch: the number of points of a minibatch, which in most nets is increased by the same number every `grow_every`
+        epochs, up to batch_max.  With "all", each step takes all points, and cg_iterations says how accurately its
+        direction is computed.
     records: the number of iterations into which an epoch is cut, each with a line of the table.
     stream: whether the points are a piece of a stream, on which the training of a model continues.
     """
@@ -331,7 +331,7 @@ class Baseline(Table):
 
 NESTED = ("stochastic", "sgd", "adam", "cg", "lbfgs")
 HALF_STEPS = ("penalty", "z_step", "w_step")
-"""The methods that keep no coordinates, and the tables that they do not read."""
+"""The methods that keep no coordinates, and the tables that they do not read; they refuse l1, bounds and a ring."""
 
 
 @dataclass(frozen=True)

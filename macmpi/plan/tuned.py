@@ -374,8 +374,8 @@ CARRIED = 0.6
 # Double: not recorded; random layers: four of sigmoids 16.3 per cent wrong instead of 4.0, of rectifiers 6.1 of 4.5.
 PASSED = 3
 
-# In nets of more hidden layers than this the deviation is divided by the root of their number; the first damping, and
-# random weights of layers that are added to skips, are divided by their number.
+# With more hidden layers than this their number over DEEP divides the first damping, and its root the deviation.
+# Random weights of more layers than this, all added to skips, are divided by their number.
 # Chosen on: USPS labels by 12 and 128 layers of 32 sigmoids (log/shapes.md).
 # Half, double: not recorded; 1 with twelve layers: 5.28 per cent wrong instead of 4.66.
 DEEP = 12

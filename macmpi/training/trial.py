@@ -139,7 +139,7 @@ def tried(plan: Plan, source: Source, seconds: float, team: Team) -> tuple[float
 
 
 def _growing(of: Resolved) -> int:
-    """Counts the iterations during which their cost changes, as minibatches grow, or in full MAC as mu grows."""
+    """Counts the iterations during which their cost may change, as minibatches grow, or in full MAC as mu grows."""
     keys, most = of.stochastic, max(of.run.max_iterations, 1)
     if of.method.name != "stochastic":
         return most

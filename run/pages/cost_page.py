@@ -30,7 +30,7 @@ MAC. The time grows with points times weights, and falls with the ranks that hav
 iterations. `macmpi run CONFIG --check --ranks R --points N --columns D` predicts seconds and memory of your run,
 without data or MPI.
 
-"Measured" rows were run. "Predicted" rows come from the cost model ([its accuracy](predictions.md)), and were not run.
+"Measured" rows were run. "Predicted" rows come from the cost model ([its accuracy](predictions.md)).
 """
 
 RATE = 20e9

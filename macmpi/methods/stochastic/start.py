@@ -8,9 +8,9 @@ X, a layer's inputs A and the `scale` s of its activation, a layer is of one of 
 
 - It is no wider than its inputs: its pre-activations are the principal components C of X that fit through all layers up
 to here, in random rotation R, P = s CARRIED C R / rms(C R).  P is small enough to pass the activation nearly
-undistorted.  Least squares of P on A give the weights. - It is wider: its weights are random, scaled so that its
-pre-activations have the standard deviation s SPREAD over the
-  points, as a mean over the units, and centred; its biases are random with deviation s SPREAD_BIASES.
+undistorted.  Least squares of P on A give the weights.
+- It is wider: its weights are random, scaled so that its pre-activations have the standard deviation s SPREAD over the
+points, as a mean over the units, and centred; its biases are random with deviation s SPREAD_BIASES.
 
 Narrow layers lose nothing that principal components keep, however many layers there are; wide layers compute varied
 features on the scale on which points differ.  Once the output layer is fitted (fit_output), the error begins well below
