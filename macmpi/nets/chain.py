@@ -196,6 +196,11 @@ class Chain:
         return tuple(k for k, segment in enumerate(self.segments) if segment.quantised)
 
     @property
+    def reuses(self) -> bool:
+        """Tells whether some weight serves several places: the net is convolutional, recurrent or tied."""
+        return bool(self.numbers) or any("patches" in map_.own.capabilities for map_ in self.blocks)
+
+    @property
     def differentiable(self) -> bool:
         """Tells whether E1 has a gradient with respect to all weights."""
         blocks = all("weight_jacobian" in m.capabilities for m in self.blocks)

@@ -380,10 +380,8 @@ class Resolved:
         """Returns the number of points of a minibatch in an epoch, which is n_train if `batch` is "all".
 
         The first is `batch`, but at most a twentieth of all points (with labels a tenth) or BATCH_LEAST.  It grows by
-        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all points.  If the targets are
-        not the inputs, the limit is GROWN_FEW or that twentieth, since noise prevents overfitting.  It does not grow
-        if a weight serves several places, as in convolutions, recurrent and tied layers: larger minibatches then take
-        longer to the same errors (log/minibatches.md).
+        as many points in every `grow_every` epochs, up to `batch_max` and a fifth of all points; if the targets are not
+        the inputs, up to GROWN_FEW or that twentieth.  It stays the first if weights are reused (log/minibatches.md).
         """
         keys = self.stochastic
         if keys.batch == "all":
@@ -394,9 +392,7 @@ class Resolved:
         if not self.autoencoder:
             grown = max(share, min(grown, tuned.GROWN_FEW * tuned.EPOCH_LEAST // fewest))
         most = min(keys.batch_max, max(grown, tuned.BATCH_LEAST))
-        if self.chain.numbers or any("patches" in map_.own.capabilities for map_ in self.chain.blocks):
-            epoch = 0
-        return min(int(first * (1.0 + epoch / keys.grow_every)), most)
+        return min(int(first * (1.0 + (0 if self.chain.reuses else epoch) / keys.grow_every)), most)
 
     def travels(self, segment: int) -> bool:
         """Tells whether a segment's regressions travel round the ring of blocks of points."""

@@ -39,7 +39,7 @@ PIECES = {
     METHOD + "method:Stochastic.step": "step, the rest",
     METHOD + "passes:GaussNewton.along": "length",
     METHOD + "passes:GaussNewton.decrease": "decrease",
-    METHOD + "schedule:Minibatches.drawn": "drawing points",
+    METHOD + "schedule:Schedule.drawn": "drawing points",
     METHOD + "passes:MinibatchPass._at": "forward",
     METHOD + "passes:put_slopes": "slopes",
     METHOD + "passes:MinibatchPass.with_slopes": "pass, the rest",

@@ -97,7 +97,7 @@ def test_the_section_of_the_tables_says_where_macmpi_is_worse_by_more_than_noise
     assert [line.split(":")[0] for line in first][1:] == [f"| {n}" for n in names]
     assert "1,234, 5" in public
     assert [line.split(" | ")[-2:] for line in second] == [[names[0], "1 |"]] * 3
-    assert f"it is worse than boosted trees on {names[0]}" in " ".join(text.split("\n\n")[1].split())
+    assert f"worse than boosted trees on the tables {names[0]}." in " ".join(text.split("\n\n")[1].split())
     assert max(len(line) for line in public.splitlines() if not line.startswith("|")) <= 120
     page = tmp_path / "page.md"
     page.write_text(text)

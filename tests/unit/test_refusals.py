@@ -23,7 +23,7 @@ from macmpi.config import NESTED, Config, Method, Penalty, ZStep
 from macmpi.demand import Demand
 from macmpi.nets import build
 from macmpi.nets.chain import Chain
-from macmpi.nets.layers import affine, codes, convolution, masked, place, pooling, recurrent
+from macmpi.nets.layers import affine, codes, convolution, masked, patches, place, recurrent
 from macmpi.nets.layers.activation import Activation
 from macmpi.nets.layers.affine import Affine
 from macmpi.nets.layers.fitted import Kernels
@@ -85,7 +85,7 @@ def test_each_remedy_is_accepted(name: str) -> None:
     assert [setting for setting in offered(said) if why({**keys, **setting}) == said.split("; use ")[0]] == []
 
 
-LAYERS = (affine, codes, convolution, masked, place, pooling, recurrent)
+LAYERS = (affine, codes, convolution, masked, patches, place, recurrent)
 MODULES = (structure, selectable, choices, build, *LAYERS)
 
 
