@@ -153,7 +153,7 @@ class Model:
 
     @property
     def code(self) -> int:
-        """The number of maps up to the code: the hidden layer with the fewest units, at its site if it has one."""
+        """The number of maps up to the code: the hidden layer with the fewest units or, of words, the fewest bits."""
         return code_end(self.chain)
 
     def predict(self, X: Any) -> Array:

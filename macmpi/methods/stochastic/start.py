@@ -3,8 +3,9 @@
 Only the code, the narrowest layer, is not random: random units in the code would lose most of the differences between
 points, while a wide layer of random units loses little.
 
-An autoencoder of dense layers starts from layers that carry principal components or are random.  With the net's inputs
-X, a layer's inputs A and the `scale` s of its activation, a layer is of one of two kinds:
+An autoencoder of dense layers, like a deep net of them, starts from layers that carry principal components or are
+random.  With the net's inputs X, a layer's inputs A and the `scale` s of its activation, a layer is of one of two
+kinds:
 
 - It is no wider than its inputs: its pre-activations are the principal components C of X that fit through all layers up
 to here, in random rotation R, P = s CARRIED C R / rms(C R).  P is small enough to pass the activation nearly
