@@ -159,14 +159,15 @@ def _start(config: Config) -> tuple[str, str]:
 def in_short(decisions: Sequence[Decision]) -> str:
     """Writes the decisions in one line, for the head of the table; "" if all of them are the usual ones."""
     unusual = [d for d in decisions if d.why not in (IN_THE_PAPER, AS_THE_DATA, AS_USUAL, ITS_OWN)]
-    values = [_short(d) for d in unusual if not d.key.startswith(("penalty.", "method.acceleration"))]
-    values += dict.fromkeys(f"penalty {d.why}" for d in unusual if d.key.startswith("penalty."))
+    by_kind = [d for d in unusual if d.key.startswith("penalty.") and d.why.startswith("for ")]
+    values = [_short(d) for d in unusual if d not in by_kind and d.key != "method.acceleration"]
+    values += dict.fromkeys(f"penalty {d.why}" for d in by_kind)
     return f"chosen: {', '.join(values)} (--explain says why)" if values else ""
 
 
 def _short(decision: Decision) -> str:
     """Writes the name of a key and its value, and where the method is full MAC also the reason."""
-    text = f"{decision.key.removesuffix('.name').split('.')[-1]} {toml(decision.value)}"
+    text = f"{decision.key.removesuffix('.name').removesuffix('.method').split('.')[-1]} {toml(decision.value)}"
     return f"{text}, for {decision.why}" if decision.key == "method.name" and decision.value == "mac" else text
 
 

@@ -173,10 +173,10 @@ def gone(key: str, value: Any) -> str | None:
     return f"{key} has gone ({why}): leave it out, or use an earlier macmpi, which reads {key} = {shown(value)}"
 
 
-def ignored(config: Config, asked: Config) -> list[str]:
+def ignored(config: Config, asked: Config, reuses: bool = False) -> list[str]:
     """Lists the keys, "table.key", that `asked` gives and that a run with this config does not read.
 
-    config: `asked` without "auto".  Collective: no.
+    config: `asked` without "auto"; reuses: whether some weight of the net serves several places.  Collective: no.
     """
     method, start, penalty = config.method.name, config.start.method, config.penalty
     kinds, sites = ({layer[i] for layer in config.model.layers()} for i in (1, 2))
@@ -188,6 +188,7 @@ def ignored(config: Config, asked: Config) -> list[str]:
     unread |= {
         "stochastic": method != "stochastic",
         **{f"stochastic.{key}": whole or method != "stochastic" for key in OF_MINIBATCHES},
+        "stochastic.grow_every": method != "stochastic" or whole or (reuses and not config.stochastic.stream),
         "stochastic.cg_iterations": not (ends or (whole and method == "stochastic")),
         "stochastic.patience": method != "stochastic" or config.stochastic.stream,
         **{f"stochastic.{key}": not ends and method != "stochastic" for key in ("damping", "ridge")},

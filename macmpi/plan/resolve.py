@@ -67,7 +67,8 @@ def resolve(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> R
     Cost: a fraction of a second.  Collective: no.
     """
     checked = _checked(config, sizes, decided)
-    for pair in checked.pairs:
+    chosen = [said(decision.key, decision.value) for decision in checked.resolved.decisions]
+    for pair in sorted(checked.pairs, key=lambda pair: any(text in _blamed(pair) for text in chosen)):
         raise _refused(pair, checked.config, sizes)
     settled = checked.resolved
     if settled.start.method == "stochastic" and settled.method.name != "stochastic":
@@ -136,7 +137,7 @@ def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> 
         if not found.pairs:
             return found
         (part, demand), *_ = found.pairs
-        why, offered = f"{part.said} does not go with {demand.by}", (*part.others, *demand.off)
+        why, offered = _blamed((part, demand)), (*part.others, *demand.off)
     except UsageError as error:
         found, why, offered = error, str(error).partition("; use ")[0], ()
     for key, value in _left_open(config, sizes, why, offered):
@@ -144,14 +145,19 @@ def _checked(config: Config, sizes: Sizes, decided: Sequence[Decision] = ()) -> 
             other = _checked(with_value(config, key, value), sizes, [*decided, Decision(key, value, why)])
             if not other.pairs:
                 return other
-            blamed = [text for part, demand in other.pairs for text in (part.said, demand.by)]
+            blamed = [*map(_blamed, other.pairs)]
         except UsageError as error:
             other, blamed = error, [str(error)]
-        if not any(said(key, value) in text for text in blamed):
+        if not all(said(key, value) in text for text in blamed):
             found = other
     if isinstance(found, UsageError):
         raise found
     return found
+
+
+def _blamed(pair: Pair) -> str:
+    """Says which part does not handle which demand."""
+    return f"{pair[0].said} does not go with {pair[1].by}"
 
 
 def _left_open(config: Config, sizes: Sizes, why: str, offered: Sequence[Setting]) -> list[Setting]:
@@ -202,10 +208,10 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
     shaping = choices.shaping_of(penalty, layers, config.model.tied, chain.undivided is not None)
     settled = Resolved(
         config=config,
-        decisions=(*decided, *others),
+        decisions=(*decided, *(one for one in others if one.key not in ignored(as_given, as_given))),
         settings=flat(as_given),
         text=dump(as_given),
-        unread=tuple(ignored(as_given, given)),
+        unread=tuple(ignored(as_given, given, chain.reuses)),
         chain=chain,
         units=tuple(config.model.units),
         activations=tuple(kind for _, kind, _ in config.model.layers()),
@@ -269,7 +275,7 @@ def _refused(pair: Pair, config: Config, sizes: Sizes) -> Refused:
     if part.author:
         remedies.append(f"let {part.author}.handles have Demand.{demand.demand.name} if it does handle that")
     why = f": {part.why}" if part.why else ""
-    error = Refused(f"{part.said} does not go with {demand.by}{why}; use {', or '.join(filter(None, remedies))}")
+    error = Refused(f"{_blamed(pair)}{why}; use {', or '.join(filter(None, remedies))}")
     error.part, error.demand, error.settings = part, demand.demand, settings
     return error
 

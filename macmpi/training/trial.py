@@ -143,7 +143,7 @@ def _growing(of: Resolved) -> int:
     keys, most = of.stochastic, max(of.run.max_iterations, 1)
     if of.method.name != "stochastic":
         return most
-    if keys.batch == "all":
+    if keys.batch == "all" or of.chain.reuses:
         return 0
     return min(math.ceil(keys.grow_every * (keys.batch_max / keys.batch - 1.0)) * keys.records, most)
 

@@ -220,6 +220,9 @@ def test_stochastic_mac_has_a_start_of_its_own_unless_a_range_is_given(start: An
     found, decisions = decide(config.validate({"model": {"hidden": [3]}, "start": start}, "this test"), 9)
     assert (found.method.name, found.start.method) == ("stochastic", method)
     assert in_short(decisions).count("method ") == 1  # its name alone
+    gave_way = resolve(configured({"method.name": "mac", "run.finish": True}), Sizes(4, 3, 37, 11, False)).decisions
+    assert in_short(gave_way).count("penalty ") == 1  # for numbers
+    assert "mu_every 0," in in_short(gave_way)
 
 
 def test_a_config_of_one_line_trains(table: Path) -> None:
@@ -331,3 +334,26 @@ def test_it_says_what_it_gave_way_to() -> None:
     assert (choice.value, found.method.acceleration) == ("none", "none")
     assert choice.why.startswith('penalty.gradients = true does not go with method.acceleration = "momentum"')
     assert resolve(configured(keys | {choice.key: choice.value}), sizes).settings == found.settings
+
+
+@pytest.mark.parametrize("net", [net for net in NETS if net != TIED], ids=str)
+def test_what_explain_pins_is_read_and_gives_the_same_run(net: Keys) -> None:
+    sizes, keys = Sizes(4, 4, 37, 11, True), {"method.name": "mac"} | net
+    found = resolve(configured(keys), sizes)
+    pinned = resolve(configured(keys | {one.key: one.value for one in found.decisions}), sizes)
+    assert (pinned.settings, pinned.unread) == (found.settings, found.unread)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        WORDS | {"penalty.stop": "gradient", "run.refit": True},
+        FOREST | {"penalty.stop": "gradient", "penalty.metric": "variance"},
+    ],
+    ids=str,
+)
+def test_keys_that_were_given_are_blamed_before_those_that_auto_chose(keys: Keys) -> None:
+    with pytest.raises(UsageError) as refused:
+        resolve(configured(keys), Sizes(4, 3, 37, 11, False))
+    blamed = re.findall(r"[a-z_]+\.[a-z_]+ =", str(refused.value).partition("; use ")[0])
+    assert {key.removesuffix(" =") for key in blamed} <= {*keys}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from launch.here import run_here
-from refused.case import configured
+from refused.case import IMAGES, RECURRENT, TIED, Keys, configured
 
 from macmpi import config
 from macmpi.config import NESTED
 from macmpi.config.auto import Sizes, decide
 from macmpi.config.whole import KINDS, ignored
+from macmpi.plan.directions import minibatches_of
+from macmpi.plan.plan import make_plan
 from macmpi.plan.resolve import resolve
 
 TOLERANCES = ["penalty.tolerance", "penalty.tolerance_decay"]
@@ -105,6 +108,17 @@ def test_what_half_steps_read_changes_nothing_in_a_run_without_them(method: str)
     differ = {key for key in plain if plain[key] != other[key]}
     assert differ <= {"settings", "text", "unread"}
     assert other["unread"] == tuple(sorted(half, key=list(KINDS).index))
+
+
+@pytest.mark.parametrize("net", [{}, TIED | {"model.hidden": [5]}, RECURRENT, IMAGES], ids=str)
+def test_growth_is_read_where_minibatches_grow(net: Keys) -> None:
+    """With the epochs, or with the points of earlier pieces of a stream."""
+    sizes = Sizes(4, 4, 4000, 90, True, shape=(2, 2, 1))
+    for later in (0, 4000):
+        keys = net | {"method.name": "stochastic", "stochastic.grow_every": 1, "stochastic.stream": later > 0}
+        first, of = (resolve(configured(keys), replace(sizes, before=n)) for n in (0, later))
+        numbers = {minibatches_of(make_plan(one, 4000, 90, 1), epoch) for one in (first, of) for epoch in range(9)}
+        assert ("stochastic.grow_every" not in of.unread) == (len(numbers) > 1)
 
 
 def test_they_are_said_once_at_the_start(tmp_path: Path) -> None:
