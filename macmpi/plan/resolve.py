@@ -18,6 +18,7 @@ from macmpi import UsageError
 from macmpi.config import Config, Penalty, Start, dump, flat
 from macmpi.config.auto import AUTO, Decision, Sizes, decide
 from macmpi.config.tables import SHAPING
+from macmpi.config.whole import given as keys_of
 from macmpi.config.whole import ignored, toml, with_value
 from macmpi.demand import USUAL, Asked, Demand, Part, Setting
 from macmpi.nets.build import build_chain
@@ -206,12 +207,13 @@ def _settled(given: Config, sizes: Sizes, decided: Sequence[Decision]) -> Resolv
     numbers = [dtype.itemsize * n for n in (chain.n_in, chain.n_out)[: 2 - sizes.autoencoder]]
     penalty, layers = config.penalty, tuple(sorted({b for segment in chain.segments for b in segment.regressed}))
     shaping = choices.shaping_of(penalty, layers, config.model.tied, chain.undivided is not None)
+    in_vain = ignored(as_given, as_given, chain.reuses)
     settled = Resolved(
         config=config,
-        decisions=(*decided, *(one for one in others if one.key not in ignored(as_given, as_given))),
+        decisions=(*decided, *(one for one in others if one.key not in in_vain)),
         settings=flat(as_given),
         text=dump(as_given),
-        unread=tuple(ignored(as_given, given, chain.reuses)),
+        unread=tuple(key for key in in_vain if key in keys_of(given)),
         chain=chain,
         units=tuple(config.model.units),
         activations=tuple(kind for _, kind, _ in config.model.layers()),

@@ -296,7 +296,7 @@ STARTS = ("uniform", "stochastic", "pca", "itq", "neighbours", "greedy", "staged
 """Starts that need no file and no pairs of points."""
 
 NETS: list[Keys] = [{}, BITS, WORDS, CODES, BASIS, FOREST, IMAGES, SPARSE, TIED, SKIPS, {"model.sites": "none"}]
-BESIDE: list[Keys] = [
+MORE: list[Keys] = [
     *({}, {"weighted": 1}, {"weighted": 3}, {"penalty.gradients": True}, {"w_step.sums": "running"}),
     *({"model.skips": [[1, 3]], "model.hidden": [5, 5, 5]}, {"model.tied": True}, {"penalty.metric": "variance"}),
     *({"penalty.stop": "gradient"}, {"model.words": 37}, {"penalty.l1": 0.1}, {"w_step.schedule": "ring"}),
@@ -318,12 +318,12 @@ def is_accepted(keys: Keys) -> bool:
     ("key", "values"), [("start.method", STARTS), ("method.acceleration", ("none", "feasible", "joint"))]
 )
 def test_auto_is_refused_only_where_each_value_is(net: Keys, key: str, values: tuple[str, ...]) -> None:
-    """The start of bits, of words and of radial basis functions, and acceleration, give way to what stands beside."""
-    for beside in BESIDE:
-        keys = net | beside
+    """The start of bits, of words and of radial basis functions, and acceleration, give way to the other keys."""
+    for more in MORE:
+        keys = net | more
         keys.pop(key, None)
         good = [value for value in values if is_accepted(keys | {key: value})]
-        assert is_accepted(keys) or not good, (beside, good)
+        assert is_accepted(keys) or not good, (more, good)
 
 
 def test_it_says_what_it_gave_way_to() -> None:
